@@ -33,7 +33,7 @@ RAY_SOURCES ?=
 # interrupted by a signal: a test that hangs ends that process, and xdist goes on in another. Ray has races of its own
 # (an actor that was killed may answer for a moment), so that a test which fails there is tried again, twice at most; the
 # summary shows it.
-ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
+ON_RAY = $(BIN)/python -m pytest --durations 5 --durations-min 5 --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
 # $(call timed,COMMAND) runs the command of a target and adds a line with the target and its seconds to out/seconds.
 timed = @mkdir -p $(OUT); start=$$(date +%s); status=0; ( set -x; $(1) ) || status=$$?; \
   echo "$@ $$(($$(date +%s) - start))" >> $(OUT)/seconds; exit $$status
@@ -43,7 +43,7 @@ ARGS ?=
 
 # The order of tests: none is the order of the files. `make steady` shuffles modules, and tests within a module.
 ORDER ?=
-PYTEST = $(BIN)/python -m pytest $(ORDER)
+PYTEST = $(BIN)/python -m pytest --durations 5 --durations-min 5 $(ORDER)
 SEEDS ?= 1 2 3 4 5
 
 .DEFAULT_GOAL := help

@@ -144,7 +144,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         for below, part in enumerate(TRAIN)
     },
     "skate.train": SHARED | DATASETS | {"skate.air", "skate.data._iteration"} | set(TRAIN),
-    "skate.tune": SHARED | DATASETS | TRAINING | {"skate.air"},
+    # Trials store checkpoints and results as training does.
+    "skate.tune": SHARED
+    | DATASETS
+    | TRAINING
+    | {"skate.air", "skate.train._reports", "skate.train._storage"},
     **{part: SHARED | {"skate.air"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
     **{
         part: SHARED | {"skate.air", "skate.serve"} | set(SERVE) | set(SERVE_PATH[:below])

@@ -27,6 +27,7 @@ FOLDERS = {
     "misuse": "programs",
     "serve": "serve",
     "train": "train",
+    "tune": "train",
 }
 CHECKS = "test_architecture.py"  # `make check`
 CORE = {"base", "contract", "engine"}

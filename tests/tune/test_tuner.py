@@ -139,6 +139,7 @@ def test_population_based_training_copies_checkpoints_and_mutates(fit: Fit) -> N
     assert (
         min(result.metrics["value"] for result in results) > 12
     )  # more than 12 steps of 1: it was exploited
+    assert [result.metrics["training_iteration"] for result in results] == [12, 12]
 
 
 def test_the_exception_of_a_failed_trial_is_in_its_result_and_others_continue(fit: Fit) -> None:

@@ -27,9 +27,9 @@ def progress() -> Progress:
         make(2, Trial.TERMINATED, loss=0.25),
         make(3, Trial.RUNNING),
     ):
-        progress.on_trial_start(trial)
+        progress.update(trial)
         if trial.last_result:
-            progress.on_trial_result(trial, trial.last_result)
+            progress.compare(trial, trial.last_result)
     return progress
 
 
@@ -38,8 +38,8 @@ def test_one_line_has_the_states_and_the_best_result(progress: Progress) -> None
 
 
 def test_values_that_are_not_finite_are_never_the_best(progress: Progress) -> None:
-    progress.on_trial_result(make(4, Trial.RUNNING), {"loss": float("nan")})
-    progress.on_trial_result(make(5, Trial.RUNNING), {"loss": float("-inf")})
+    progress.compare(make(4, Trial.RUNNING), {"loss": float("nan")})
+    progress.compare(make(5, Trial.RUNNING), {"loss": float("-inf")})
     assert "best loss 0.25" in progress.describe()
 
 
@@ -58,6 +58,6 @@ def test_the_summary_counts_last_results(progress: Progress, caplog: pytest.LogC
     caplog.set_level(logging.INFO, logger="skate.tune")
     trials = [make(1, Trial.TERMINATED, loss=0.5), make(2, Trial.ERROR)]
     summary = Progress("search", "/runs/search", "loss", "min")
-    summary.on_trial_result(trials[0], {"loss": 0.1})
+    summary.compare(trials[0], {"loss": 0.1})
     summary.on_experiment_end(trials)
     assert "1 terminated, 1 error; best loss 0.5" in caplog.text

@@ -56,6 +56,7 @@ class Recorder:
                 "trial": trial.trial_id,
                 "config": encode(trial.config),
                 "checkpoint": None if trial.checkpoint is None else trial.checkpoint.path,
+                "metrics": encode(trial.checkpoint_metrics),
             }
         )
 
@@ -125,6 +126,7 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
             trial.config = decode(record["config"])
             path = record["checkpoint"]
             trial.checkpoint = None if path is None else Checkpoint(path, folder.filesystem)
+            trial.checkpoint_metrics = decode(record["metrics"])
         elif record["event"] == "ended":
             trial.status = record["status"]
             trial.update_last_result(decode(record["result"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from skate.tune.schedulers import TrialScheduler
 from skate.tune.search import SearchAlgorithm
 from skate.tune.stopper import Stopper
 
+log = logging.getLogger("skate.tune")
+
 MAX_WAITING = 16  # trials that are created ahead of the resources
 _POLL_S = 1.0  # between two looks at time budgets, and at resources that other programs use
 
@@ -44,18 +47,34 @@ class Saved:
     """A checkpoint, and the metrics that were reported with it."""
 
     checkpoint: Checkpoint | None
-    metrics: dict[str, Any] | None
+    metrics: dict[str, Any]
 
 
 class SaveHandle:
-    """A checkpoint that a worker saves."""
+    """A checkpoint that a worker saves.
 
-    def __init__(self, resolve: Callable[[], Saved | None]) -> None:
-        self._resolve = resolve
+    Args:
+        reference: The name of the checkpoint, once it is saved; None for one that exists.
+        store: Registers the checkpoint by its name, or returns the latest for None.
+    """
+
+    def __init__(self, reference: Any, store: Callable[[str | None], Saved]) -> None:
+        self._reference = reference
+        self._store = store
+        self._saved: Saved | None = None
 
     def resolve(self, block: bool = True) -> Saved | None:
-        """Wait for the checkpoint; None if nothing was saved."""
-        return self._resolve()
+        """Return the checkpoint; None if it is not saved yet and `block` is false, or if its worker has died."""
+        if self._saved is None:
+            if not block and self._reference is not None and not skate.wait([self._reference], timeout=0)[0]:
+                return None
+            try:
+                name = None if self._reference is None else skate.get(self._reference)
+            except (RayTaskError, RayActorError) as error:
+                log.warning("a checkpoint could not be saved: %s", error)
+                return None
+            self._saved = self._store(name)
+        return self._saved
 
 
 @dataclass
@@ -120,6 +139,7 @@ class TuneController:
             settings.reuse_trainables,
         )
         self._reuse_actors = settings.reuse_trainables
+        self._resource_updater = self._pool
         self.experiment_path = str(folder.path)
         for trial in trials:
             self._add(trial, new=False)
@@ -164,13 +184,15 @@ class TuneController:
 
     def exploit(self, trial: Trial, source: Trial, config: dict[str, Any], checkpoint: Any) -> bool:
         """Give a trial a checkpoint of another one and a configuration, and run it again later."""
-        saved = checkpoint.resolve() if isinstance(checkpoint, SaveHandle) else Saved(checkpoint, None)
+        saved = checkpoint.resolve() if isinstance(checkpoint, SaveHandle) else None
+        if not isinstance(checkpoint, SaveHandle):
+            saved = Saved(checkpoint, source.checkpoint_metrics)
         if saved is None or saved.checkpoint is None:
             return False
         if trial in self._running:
             self._leave_worker(trial)
         trial.set_config(config)
-        trial.checkpoint = saved.checkpoint
+        trial.checkpoint, trial.checkpoint_metrics = saved.checkpoint, saved.metrics
         self._recorder.changed(trial)
         self._set_status(trial, Trial.PAUSED)
         return True
@@ -179,17 +201,13 @@ class TuneController:
         """Save a checkpoint of a running trial; a function has saved its latest with a report."""
         running = self._running.get(trial)
         metrics = result or trial.last_result
-        if running is None:
-            return SaveHandle(lambda: Saved(trial.checkpoint, metrics))
-        reference = running.worker.actor.save.remote()
 
-        def resolve() -> Saved | None:
-            name = skate.get(reference)
-            if name is not None:
-                self._add_checkpoint(trial, name, metrics)
-            return Saved(trial.checkpoint, metrics)
+        def store(name: str | None) -> Saved:
+            if name is None:
+                return Saved(trial.checkpoint, trial.checkpoint_metrics)
+            return Saved(self._add_checkpoint(trial, name, metrics), metrics)
 
-        return SaveHandle(resolve)
+        return SaveHandle(None if running is None else running.worker.actor.save.remote(), store)
 
     # ------------------------------------------------------------ the loop
 
@@ -395,14 +413,15 @@ class TuneController:
                 return True
         return self._settings.stopper(trial.trial_id, result)
 
-    def _add_checkpoint(self, trial: Trial, name: str, metrics: dict[str, Any]) -> None:
-        trial.checkpoint = Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
-        trial.checkpoint_metrics = metrics
+    def _add_checkpoint(self, trial: Trial, name: str, metrics: dict[str, Any]) -> Checkpoint:
+        checkpoint = Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
+        trial.checkpoint, trial.checkpoint_metrics = checkpoint, metrics
         trial.next_checkpoint = int(name.rpartition("_")[2]) + 1
         self._recorder.checkpoint(trial, name, metrics)
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
-        self._call("on_checkpoint", **info, checkpoint=trial.checkpoint)
+        self._call("on_checkpoint", **info, checkpoint=checkpoint)
         self._call("on_trial_save", **info)
+        return checkpoint
 
     # ------------------------------------------------------------ ends
 

@@ -70,6 +70,14 @@ class WorkerPool:
             if worker.group is not None:
                 remove_placement_group(worker.group)
 
+    def get_num_cpus(self) -> float:
+        """Return the number of CPUs of the session."""
+        return self._total.get("CPU", 0.0)
+
+    def get_num_gpus(self) -> float:
+        """Return the number of GPUs of the session."""
+        return self._total.get("GPU", 0.0)
+
     def why_impossible(self, resources: PlacementGroupFactory) -> str:
         """Return why a session as large as this one can never run a trial with these resources; "" if it can."""
         lacking = {

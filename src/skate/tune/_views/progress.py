@@ -6,13 +6,14 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from skate.air import _live
 from skate.tune.callback import Callback
 from skate.tune.experiment import Trial
 from skate.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
+from skate.tune.stopper import Stopper
 
 log = logging.getLogger("skate.tune")
 
@@ -53,50 +54,62 @@ class Progress(Callback):
 
     # ------------------------------------------------------------ events
 
-    def setup(self, **info: Any) -> None:
+    def setup(
+        self,
+        stop: Stopper | None = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
         """Show the start."""
         log.info("experiment %s starts: %s", self._name, self._path)
         if _live.wanted():
             self._live = _live.LiveLines(self.lines, "skate-tune-progress")
 
-    def on_trial_start(self, trial: Trial, **info: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Count the trial."""
-        self._update(trial)
+        self.update(trial)
 
-    def on_trial_result(self, trial: Trial, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
         """Compare the result with the best one."""
+        self.compare(trial, result)
+
+    def compare(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Compare a result with the best one."""
         value = result.get(self._metric) if self._metric is not None else None
         if isinstance(value, int | float) and math.isfinite(value):
             score = -value if self._mode == "min" else value
             if self._best is None or score > self._best[0]:
                 self._best = score, trial
 
-    def on_trial_complete(self, trial: Trial, **info: Any) -> None:
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Count the trial."""
-        self._update(trial)
+        self.update(trial)
 
-    def on_trial_recover(self, trial: Trial, **info: Any) -> None:
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Count the trial."""
-        self._update(trial)
+        self.update(trial)
 
-    def on_trial_error(self, trial: Trial, **info: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Count the trial, and log its error."""
-        self._update(trial)
+        self.update(trial)
         log.warning("trial %s failed: %s", trial, _last_line(trial.error))
 
-    def on_step_end(self, **info: Any) -> None:
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Log a line from time to time, where no table is shown."""
         now = time.monotonic()
         if self._live is None and now - self._logged >= LOG_INTERVAL_S:
             self._logged = now
             log.info("%s: %s", self._name, self.describe())
 
-    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Log the summary."""
         self._best = None  # by the last results, as ResultGrid.get_best_result() does
         for trial in trials:
-            self._update(trial)
-            self.on_trial_result(trial, trial.last_result)
+            self.update(trial)
+            self.compare(trial, trial.last_result)
         self.close()
         took = time.monotonic() - self._begun
         log.info("experiment %s finished after %.1f s: %s", self._name, took, self.describe())
@@ -107,7 +120,8 @@ class Progress(Callback):
             self._live.stop()
             self._live = None
 
-    def _update(self, trial: Trial) -> None:
+    def update(self, trial: Trial) -> None:
+        """Count a trial by its state."""
         before = self._status.get(trial)
         if before is not None:
             self._counts[before] -= 1
