@@ -157,6 +157,15 @@ class SearcherContract:
         searcher = self.start()
         assert searcher.suggest("a") == searcher.suggest("a")
 
+    def test_values_may_be_numbers_of_numpy(self) -> None:
+        import numpy as np
+
+        searcher = self.start()
+        config = searcher.suggest("a")
+        searcher.on_trial_result("a", {"loss": np.float32(1.5), "training_iteration": np.int64(1)})
+        searcher.on_trial_complete("a", {"loss": np.float32(loss(config)), "training_iteration": np.int64(1)})
+        assert isinstance(searcher.suggest("b"), dict)
+
     def test_metrics_may_be_nested(self) -> None:
         searcher = self.build(0)
         searcher.set_search_properties("eval/loss", "min", self.space())

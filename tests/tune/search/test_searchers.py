@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import math
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -476,7 +478,30 @@ class TestSobolSearch:
             SobolSearch().suggest("a")
 
 
+LIBRARIES = {
+    "optuna": ("optuna", "OptunaSearch needs optuna: pip install 'skate[tune]'"),
+    "hyperopt": ("hyperopt", "HyperOptSearch needs hyperopt: pip install hyperopt"),
+    "nevergrad": ("nevergrad", "NevergradSearch needs nevergrad: pip install nevergrad"),
+    "bayesopt": (
+        "bayes_opt",
+        "BayesOptSearch needs bayesian-optimization: pip install bayesian-optimization",
+    ),
+    "bohb": ("ConfigSpace", "TuneBOHB needs ConfigSpace: pip install ConfigSpace"),
+    "zoopt": ("zoopt", "ZOOptSearch needs zoopt: pip install zoopt"),
+    "hebo": ("hebo", "HEBOSearch needs HEBO: pip install HEBO"),
+    "ax": ("ax", "AxSearch needs ax-platform: pip install ax-platform"),
+}
+
+
 class TestCreateSearcher:
+    @pytest.mark.parametrize("name", LIBRARIES)
+    def test_a_library_that_is_not_installed_is_named(self, name: str) -> None:
+        module, message = LIBRARIES[name]
+        if importlib.util.find_spec(module) is not None:
+            pytest.skip(f"{module} is installed")
+        with pytest.raises(ImportError, match=re.escape(message)):
+            create_searcher(name)
+
     def test_searchers_are_created_by_name(self) -> None:
         assert isinstance(create_searcher("random", max_concurrent=2), BasicVariantGenerator)
         assert isinstance(create_searcher("Variant_Generator"), BasicVariantGenerator)

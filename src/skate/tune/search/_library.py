@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any, ClassVar, Final
 
 from skate.tune.result import DEFAULT_METRIC
 from skate.tune.search._parameters import Parameter, flatten_point, list_parameters
-from skate.tune.search._space import copy_tree, fill, format_path, has_domains, lookup, unflatten, walk
+from skate.tune.search._space import (
+    copy_tree,
+    fill,
+    finite_number,
+    format_path,
+    has_domains,
+    lookup,
+    unflatten,
+    walk,
+)
 from skate.tune.search.searcher import Names, Searcher, Suggestion, check_objective
 
 logger = logging.getLogger(__name__)
@@ -281,8 +289,9 @@ class LibrarySearcher(Searcher):
         """Return the value of the metric, or of all metrics; None, with a warning, if it cannot be used."""
         metrics = [self._metric] if isinstance(self._metric, str) else list(self._metric or ())
         values = [lookup(result, metric) for metric in metrics]
-        for metric, value in zip(metrics, values, strict=True):
-            if value is None or not _is_finite(value):
+        numbers = [finite_number(value) for value in values]
+        for metric, value, number in zip(metrics, values, numbers, strict=True):
+            if number is None:
                 reason = "is missing in" if value is None else f"is {value!r} in"
                 logger.warning(
                     "The metric %r %s the last result of trial %s, which counts as failed. The result has %s.",
@@ -292,7 +301,6 @@ class LibrarySearcher(Searcher):
                     sorted(map(str, result)),
                 )
                 return None
-        numbers = [float(value) for value in values]
         return numbers[0] if isinstance(self._metric, str) else numbers
 
 
@@ -313,10 +321,8 @@ def _find(parameters: dict[str, Any], name: str) -> Any:
 
 
 def _is_finite(value: Any) -> bool:
-    try:
-        return all(math.isfinite(each) for each in (value if isinstance(value, list | tuple) else [value]))
-    except TypeError:
-        return False
+    values = value if isinstance(value, list | tuple) else [value]
+    return all(finite_number(each) is not None for each in values)
 
 
 def _check_points(points: Any, rewards: Any) -> None:

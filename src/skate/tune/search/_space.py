@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from typing import Any, TypeAlias
@@ -211,6 +212,17 @@ def fill(space: Any, values: Mapping[Path, Any]) -> dict[Any, Any]:
                 break
             place = place.setdefault(part, {})
     return result
+
+
+def finite_number(value: Any) -> float | None:
+    """Return a number, of any library, as a float; None if it is something else, NaN or infinite."""
+    if isinstance(value, str | bytes):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def lookup(result: Mapping[str, Any], name: str) -> Any:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any, Final
 
-from skate.tune.search._space import copy_tree, lookup
+from skate.tune.search._space import copy_tree, finite_number, lookup
 from skate.tune.search._wrapping import WrappingSearcher
 from skate.tune.search.searcher import Searcher, Suggestion
 
@@ -22,7 +21,7 @@ class _Repetitions:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
-        self.values: dict[str, list[float] | None] = {}
+        self.values: dict[str, list[float | None] | None] = {}
 
     @property
     def first(self) -> str:
@@ -80,11 +79,16 @@ class Repeater(WrappingSearcher):
             logger.warning("Trial %s is not a trial of this searcher, or has completed before.", trial_id)
             return
         metrics = [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
-        group.values[trial_id] = [math.nan if error else _number(result, metric) for metric in metrics]
+        found = [None if error else finite_number(lookup(result or {}, metric)) for metric in metrics]
+        group.values[trial_id] = found
         done = [values for values in group.values.values() if values is not None]
         if len(done) < self.repeat:
             return
-        usable = [values for values in done if all(math.isfinite(value) for value in values)]
+        usable = [
+            numbers
+            for values in done
+            if len(numbers := [each for each in values if each is not None]) == len(metrics)
+        ]
         if not usable or not metrics:
             self.searcher.on_trial_complete(group.first, result=None, error=True, **kwargs)
             return
@@ -92,13 +96,6 @@ class Repeater(WrappingSearcher):
         self.searcher.on_trial_complete(
             group.first, result=dict(zip(metrics, means, strict=True)), error=False, **kwargs
         )
-
-
-def _number(result: dict[str, Any] | None, metric: str) -> float:
-    try:
-        return float(lookup(result or {}, metric))
-    except (TypeError, ValueError):
-        return math.nan
 
 
 def warn_of_leftover(searcher: Searcher, num_samples: int) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar
 
 from skate.air import _optional
 from skate.tune.search._global_random import GlobalRandom
 from skate.tune.search._library import LibrarySearcher
 from skate.tune.search._parameters import Parameter, list_parameters, unsupported
-from skate.tune.search._space import lookup
+from skate.tune.search._space import finite_number, lookup
 from skate.tune.search.sample import Categorical, Float, Integer, LogUniform, Uniform
 
 __all__ = ["AxSearch"]
@@ -111,11 +110,11 @@ class AxSearch(LibrarySearcher):
     def _tell(self, handle: int, value: Any, result: dict[str, Any]) -> None:
         data: dict[str, tuple[float, float | None]] = {str(self._metric): (value, None)}
         for metric in self._client.experiment.optimization_config.metric_names - {self._metric}:
-            found = lookup(result, metric)
-            if not isinstance(found, int | float) or not math.isfinite(found):
+            found = finite_number(lookup(result, metric))
+            if found is None:
                 self._tell_failure(handle, pruned=False)  # a constraint cannot be checked
                 return
-            data[metric] = (float(found), None)
+            data[metric] = (found, None)
         self._client.complete_trial(handle, raw_data=data)
 
     def _tell_failure(self, handle: int, *, pruned: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from typing import Any, ClassVar
 
 from skate.air import _optional
@@ -11,7 +10,7 @@ from skate.tune.result import TRAINING_ITERATION
 from skate.tune.search._global_random import GlobalRandom
 from skate.tune.search._library import LibrarySearcher
 from skate.tune.search._parameters import Parameter, list_parameters, unsupported
-from skate.tune.search._space import copy_tree, lookup
+from skate.tune.search._space import copy_tree, finite_number, lookup
 from skate.tune.search.sample import Categorical, Float, Integer, LogUniform, Uniform
 from skate.tune.search.searcher import Suggestion
 
@@ -128,10 +127,9 @@ class TuneBOHB(LibrarySearcher):
 
     def to_wrapper(self, trial_id: str, result: dict[str, Any], budget: float | None = None) -> Any:
         """Return a result of a trial as HpBandSter expects it."""
-        value = lookup(result, str(self._metric))
-        finite = isinstance(value, int | float) and math.isfinite(value)
+        value = finite_number(lookup(result, str(self._metric)))
         budget = result["hyperband_info"]["budget"] if budget is None else budget
-        return _Job(self._sign * value if finite else None, float(budget), self._live[trial_id])
+        return _Job(None if value is None else self._sign * value, float(budget), self._live[trial_id])
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False

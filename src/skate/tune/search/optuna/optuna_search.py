@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from skate.tune.result import TRAINING_ITERATION
 from skate.tune.search._distributions import multiples
 from skate.tune.search._library import LibrarySearcher
 from skate.tune.search._parameters import Parameter, list_parameters, unsupported
-from skate.tune.search._space import flatten, format_path, lookup
+from skate.tune.search._space import finite_number, flatten, format_path, lookup
 from skate.tune.search.sample import Categorical, Float, Integer, LogUniform, Uniform
 from skate.tune.search.searcher import Names
 
@@ -120,9 +119,9 @@ class OptunaSearch(LibrarySearcher):
         """Record an intermediate value, unless there are several objectives or the value is not finite."""
         if not isinstance(self._metric, str) or trial_id not in self._live:
             return
-        value, step = lookup(result, self._metric), result.get(TRAINING_ITERATION)
-        if isinstance(value, int | float) and math.isfinite(value) and step is not None:
-            self._live[trial_id].report(float(value), int(step))
+        value, step = finite_number(lookup(result, self._metric)), result.get(TRAINING_ITERATION)
+        if value is not None and step is not None:
+            self._live[trial_id].report(value, int(step))
 
     def _tell(self, handle: Any, value: Any, result: dict[str, Any]) -> None:
         self._study.tell(handle, value)
