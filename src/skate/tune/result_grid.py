@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow.fs as pafs
 
 from skate.air import _arguments as arguments
-from skate.air import _optional
 from skate.train import Result
 from skate.train._storage.run_folder import RunRecord
 from skate.tune._experiment.folder import ExperimentFolder
+from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.experiment import Trial
 
 if TYPE_CHECKING:
@@ -25,19 +24,16 @@ class ResultGrid:
     """The results of an experiment, in the order of its trials.
 
     `len(results)`, `results[i]` and iteration give the results of single trials.
+
+    Args:
+        experiment_analysis: The trials of the experiment.
     """
 
-    def __init__(
-        self,
-        trials: Sequence[Trial],
-        folder: ExperimentFolder,
-        metric: str | None = None,
-        mode: str | None = None,
-    ) -> None:
-        self._trials = trials
-        self._folder = folder
-        self._metric, self._mode = metric, mode
-        self._results: list[Result | None] = [None] * len(trials)
+    def __init__(self, experiment_analysis: ExperimentAnalysis) -> None:
+        self._experiment_analysis = experiment_analysis
+        self._trials = experiment_analysis.trials
+        self._folder: ExperimentFolder = experiment_analysis._folder
+        self._results: list[Result | None] = [None] * len(self._trials)
 
     @property
     def experiment_path(self) -> str:
@@ -69,27 +65,18 @@ class ResultGrid:
             ValueError: No metric or mode is given.
             RuntimeError: No trial has reported the metric.
         """
-        metric = metric or self._metric
-        mode = mode or self._mode
+        analysis = self._experiment_analysis
+        metric = metric or analysis.default_metric
+        mode = mode or analysis.default_mode
         if metric is None or mode is None:
             raise ValueError(
                 "`metric` and `mode` are needed to find the best result: pass them to get_best_result(), or set them "
                 "in TuneConfig."
             )
-        arguments.choice("mode", mode, ("min", "max"))
-        arguments.choice("scope", scope, ("all", "last", "avg", "last-5-avg", "last-10-avg"))
-        which = mode if scope == "all" else scope
-        best: tuple[float, int] | None = None
-        for index, trial in enumerate(self._trials):
-            value = trial.metric_analysis.get(metric, {}).get(which)
-            if value is None or (filter_nan_and_inf and not math.isfinite(value)):
-                continue
-            score = value if mode == "max" else -value
-            if best is None or score > best[0]:
-                best = score, index
+        best = analysis.get_best_trial(metric, mode, scope, filter_nan_and_inf)
         if best is None:
             raise RuntimeError(self._why_no_best(metric, filter_nan_and_inf))
-        return self[best[1]]
+        return self[self._trials.index(best)]
 
     def _why_no_best(self, metric: str, filtered: bool) -> str:
         known = sorted({name for trial in self._trials for name in trial.metric_analysis})
@@ -105,23 +92,7 @@ class ResultGrid:
             filter_metric: Take, from each trial, the result that is best by this metric; its last one by default.
             filter_mode: "min" or "max".
         """
-        pandas = _optional.load("pandas", "ResultGrid.get_dataframe")
-        rows = []
-        for trial in self._trials:
-            result = trial.last_result
-            if filter_metric is not None:
-                arguments.choice("filter_mode", filter_mode, ("min", "max"))
-                choose = max if filter_mode == "max" else min
-                found = [
-                    row["metrics"] for row in self._folder.history(trial) if filter_metric in row["metrics"]
-                ]
-                result = choose(found, key=lambda metrics: metrics[filter_metric]) if found else {}
-            row = {key: value for key, value in result.items() if key != "config"}
-            row.update({f"config/{path}": value for path, value in _flat(trial.config)})
-            row["logdir"] = self._folder.trial_path(trial)
-            rows.append(row)
-        frame: pd.DataFrame = pandas.DataFrame(rows)
-        return frame
+        return self._experiment_analysis.dataframe(metric=filter_metric, mode=filter_mode)
 
     @property
     def errors(self) -> list[Exception]:
@@ -167,11 +138,3 @@ class ResultGrid:
     def __repr__(self) -> str:
         inner = ",\n".join("  " + repr(result).replace("\n", "\n  ") for result in self)
         return f"ResultGrid<[\n{inner}\n]>"
-
-
-def _flat(config: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", value

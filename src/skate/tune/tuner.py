@@ -13,6 +13,7 @@ from skate.tune._experiment.folder import TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder, read_trials
 from skate.tune._loop.controller import Settings, TuneController
 from skate.tune._views.progress import Progress
+from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.experiment import Trial
 from skate.tune.impl.config import RunConfig
 from skate.tune.registry import check_trainable, get_trainable_cls
@@ -66,6 +67,7 @@ class Tuner:
                 "Tuner needs a `trainable`: a function of the configuration, or a subclass of Trainable."
             )
         self._trainable = get_trainable_cls(trainable) if isinstance(trainable, str) else trainable
+        self._label = trainable if isinstance(trainable, str) else None  # its registered name
         check_trainable(self._trainable)
         if param_space is not None and not isinstance(param_space, Mapping):
             raise TypeError(f"`param_space` must be a dictionary, not {type(param_space).__name__}.")
@@ -163,10 +165,18 @@ class Tuner:
                 recorder.save_state(settings.search, settings.scheduler)
         finally:
             recorder.close()
-        self._results = ResultGrid(
-            controller.get_trials(), folder, self._tune_config.metric, self._tune_config.mode
-        )
+        self._results = self._grid(folder, controller.get_trials())
         return self._results
+
+    def _grid(self, folder: ExperimentFolder, trials: list[Trial]) -> ResultGrid:
+        return ResultGrid(
+            ExperimentAnalysis(
+                folder.path,
+                trials=trials,
+                default_metric=self._tune_config.metric,
+                default_mode=self._tune_config.mode,
+            )
+        )
 
     def _progress(self, folder: ExperimentFolder) -> list[Progress]:
         if self._run_config.verbose == 0:
@@ -187,16 +197,19 @@ class Tuner:
         if self._resume is None:
             raise RuntimeError("The experiment has not run yet: call Tuner.fit() first.")
         folder = self._folder()
-        trials = read_trials(folder, folder.read_journal())
-        return ResultGrid(trials, folder, self._tune_config.metric, self._tune_config.mode)
+        return self._grid(folder, read_trials(folder, folder.read_journal()))
 
     def _folder(self) -> ExperimentFolder:
         run = self._run_config
         if run.name is None:
-            name = getattr(self._trainable, "__name__", type(self._trainable).__name__)
-            run.name = f"{name}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+            run.name = f"{self._trainable_name()}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
         assert run.storage_path is not None
         return ExperimentFolder(Path(run.storage_path).expanduser() / run.name)
+
+    def _trainable_name(self) -> str:
+        if self._label is not None:
+            return self._label
+        return str(getattr(self._trainable, "__name__", type(self._trainable).__name__))
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -237,7 +250,7 @@ class Tuner:
                 given = ConcurrencyLimiter(given, max_concurrent=config.max_concurrent_trials)
             search = SearchGenerator(given)
         spec = {
-            "run": getattr(self._trainable, "__name__", type(self._trainable).__name__),
+            "run": self._trainable_name(),
             "config": self._param_space,
             "num_samples": _NO_LIMIT if config.num_samples == -1 else config.num_samples,
             "stop": run.stop if isinstance(run.stop, Mapping) else None,

@@ -68,7 +68,8 @@ class ExperimentFolder:
     def create_trial(self, trial: Trial) -> None:
         """Create the folder of a trial, with its configuration."""
         trial.relative_logdir = dirname_of(trial)
-        folder = Path(self.trial_path(trial))
+        trial.local_path = self.trial_path(trial)
+        folder = Path(trial.local_path)
         folder.mkdir(exist_ok=True)
         (folder / EXPR_PARAM_FILE).write_text(json.dumps(trial.config, default=as_json), encoding="utf-8")
 

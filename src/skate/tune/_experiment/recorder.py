@@ -115,6 +115,7 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
                 experiment_tag=record["tag"],
             )
             trial.custom_trial_name, trial.relative_logdir = record["name"], record["dirname"]
+            trial.local_path = folder.trial_path(trial)
             continue
         trial = trials[key]
         if record["event"] == "checkpoint":

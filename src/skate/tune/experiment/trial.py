@@ -76,6 +76,7 @@ class Trial:
         self.next_checkpoint = 0  # the number of the next checkpoint
         self.error: Exception | None = None
         self.relative_logdir: str | None = None  # the name of its folder, once that exists
+        self.local_path: str | None = None  # the path of its folder, once that exists
         self.num_failures = 0
         self.metric_analysis: dict[str, dict[str, float]] = {}
         self._recent: dict[str, deque[float]] = {}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _SCHEDULERS = {
     "fifo": ("trial_scheduler", "FIFOScheduler"),
+    "asha": ("async_hyperband", "ASHAScheduler"),
     "async_hyperband": ("async_hyperband", "AsyncHyperBandScheduler"),
     "asynchyperband": ("async_hyperband", "AsyncHyperBandScheduler"),
     "median_stopping_rule": ("median_stopping_rule", "MedianStoppingRule"),

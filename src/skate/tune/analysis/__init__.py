@@ -1,0 +1,5 @@
+"""Comparison of the trials of an experiment."""
+
+from skate.tune.analysis.experiment_analysis import ExperimentAnalysis
+
+__all__ = ["ExperimentAnalysis"]

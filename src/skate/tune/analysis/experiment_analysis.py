@@ -1,0 +1,245 @@
+"""Comparison of the trials of an experiment, from its folder or just after it has run."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skate.air import _arguments as arguments
+from skate.air import _optional
+from skate.train import Checkpoint
+from skate.tune._experiment.folder import ExperimentFolder
+from skate.tune._experiment.recorder import read_trials
+from skate.tune.experiment import Trial
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+__all__ = ["ExperimentAnalysis"]
+
+SCOPES = ("all", "last", "avg", "last-5-avg", "last-10-avg")
+
+
+class ExperimentAnalysis:
+    """The trials of an experiment, with the best of them.
+
+    Args:
+        experiment_checkpoint_path: The experiment's folder.
+        storage_filesystem: Accepted for programs written for Ray.
+        trials: The trials; read from the folder by default.
+        default_metric: The metric to compare, where a method is given none.
+        default_mode: "min" or "max", where a method is given none.
+
+    Raises:
+        ValueError: The folder holds no experiment.
+    """
+
+    def __init__(
+        self,
+        experiment_checkpoint_path: str | os.PathLike[str],
+        *,
+        storage_filesystem: Any = None,
+        trials: Sequence[Trial] | None = None,
+        default_metric: str | None = None,
+        default_mode: str | None = None,
+    ) -> None:
+        self._folder = ExperimentFolder(Path(experiment_checkpoint_path))
+        if default_mode is not None:
+            arguments.choice("default_mode", default_mode, ("min", "max"))
+        self.default_metric, self.default_mode = default_metric, default_mode
+        if trials is None:
+            if not self._folder.exists():
+                raise ValueError(
+                    f"{self._folder.path} holds no experiment: `experiment_checkpoint_path` must be the folder of one."
+                )
+            trials = read_trials(self._folder, self._folder.read_journal())
+        self.trials = list(trials)
+
+    @property
+    def experiment_path(self) -> str:
+        """The experiment's folder."""
+        return str(self._folder.path)
+
+    # ------------------------------------------------------------ the best
+
+    def get_best_trial(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        scope: str = "last",
+        filter_nan_and_inf: bool = True,
+    ) -> Trial | None:
+        """Return the best trial; None if no trial has a value to compare.
+
+        Args:
+            metric: The metric to compare.
+            mode: "min" or "max".
+            scope: Which value of a trial counts: its "last", the best of "all", its average "avg", or the average of
+                the last five or ten, "last-5-avg" and "last-10-avg".
+            filter_nan_and_inf: Whether to leave out trials whose value is not finite.
+
+        Raises:
+            ValueError: There is no metric or mode, or the scope is unknown.
+        """
+        metric, mode = self._objective(metric, mode)
+        arguments.choice("scope", scope, SCOPES)
+        which = mode if scope == "all" else scope
+        best: tuple[float, Trial] | None = None
+        for trial in self.trials:
+            value = trial.metric_analysis.get(metric, {}).get(which)
+            if value is None or (filter_nan_and_inf and not math.isfinite(value)):
+                continue
+            score = value if mode == "max" else -value
+            if best is None or score > best[0]:
+                best = score, trial
+        return None if best is None else best[1]
+
+    def get_best_config(
+        self, metric: str | None = None, mode: str | None = None, scope: str = "last"
+    ) -> dict[str, Any] | None:
+        """Return the configuration of the best trial; None if there is none."""
+        trial = self.get_best_trial(metric, mode, scope)
+        return None if trial is None else trial.config
+
+    @property
+    def best_trial(self) -> Trial:
+        """The best trial by the default metric and mode.
+
+        Raises:
+            ValueError: There is no metric or mode, or no trial has reported the metric.
+        """
+        trial = self.get_best_trial()
+        if trial is None:
+            known = sorted({name for each in self.trials for name in each.metric_analysis})
+            raise ValueError(
+                f"no trial has a finite value of {self.default_metric!r}; the trials reported {known}."
+            )
+        return trial
+
+    @property
+    def best_config(self) -> dict[str, Any]:
+        """The configuration of the best trial."""
+        return self.best_trial.config
+
+    @property
+    def best_result(self) -> dict[str, Any]:
+        """The last result of the best trial."""
+        return self.best_trial.last_result
+
+    @property
+    def best_checkpoint(self) -> Checkpoint | None:
+        """The latest checkpoint of the best trial."""
+        return self.best_trial.checkpoint
+
+    @property
+    def best_dataframe(self) -> pd.DataFrame:
+        """All results of the best trial, one per row."""
+        return self.trial_dataframes[self.best_trial.trial_id]
+
+    @property
+    def best_result_df(self) -> pd.DataFrame:
+        """The last result of the best trial, as a table with one row."""
+        return self._frame([self._row(self.best_trial, self.best_result)])
+
+    def get_best_checkpoint(
+        self, trial: Trial, metric: str | None = None, mode: str | None = None
+    ) -> Checkpoint | None:
+        """Return the latest checkpoint of a trial, which the best trials have kept."""
+        self._objective(metric, mode)
+        return trial.checkpoint
+
+    def get_last_checkpoint(
+        self, trial: Trial | None = None, metric: str = "training_iteration", mode: str = "max"
+    ) -> Checkpoint | None:
+        """Return the latest checkpoint of a trial; by default, of the trial that has trained for longest."""
+        found = trial or self.get_best_trial(metric, mode)
+        return None if found is None else found.checkpoint
+
+    # ------------------------------------------------------------ tables
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """The last result of each trial, by its id."""
+        return {trial.trial_id: trial.last_result for trial in self.trials}
+
+    @property
+    def results_df(self) -> pd.DataFrame:
+        """The last result of each trial, one per row."""
+        return self.dataframe()
+
+    @property
+    def trial_dataframes(self) -> dict[str, pd.DataFrame]:
+        """All results of each trial, by its id."""
+        return {
+            trial.trial_id: self._frame([row["metrics"] for row in self._folder.history(trial)])
+            for trial in self.trials
+        }
+
+    def dataframe(self, metric: str | None = None, mode: str | None = None) -> pd.DataFrame:
+        """Return a table of the trials, with their metrics and configurations.
+
+        Args:
+            metric: Take, from each trial, the result that is best by this metric; its last one by default.
+            mode: "min" or "max".
+
+        Raises:
+            ValueError: Only one of them is given.
+        """
+        if (metric is None) != (mode is None):
+            raise ValueError(f"`metric` is {metric!r} and `mode` is {mode!r}: give both or none.")
+        if mode is not None:
+            arguments.choice("mode", mode, ("min", "max"))
+        return self._frame([self._row(trial, self._select(trial, metric, mode)) for trial in self.trials])
+
+    def _select(self, trial: Trial, metric: str | None, mode: str | None) -> Mapping[str, Any]:
+        if metric is None:
+            return trial.last_result
+        found = [row["metrics"] for row in self._folder.history(trial) if metric in row["metrics"]]
+        choose = max if mode == "max" else min
+        return choose(found, key=lambda metrics: metrics[metric]) if found else {}
+
+    def _row(self, trial: Trial, result: Mapping[str, Any]) -> dict[str, Any]:
+        row = {key: value for key, value in result.items() if key != "config"}
+        row.update({f"config/{path}": value for path, value in _flat(trial.config)})
+        row["logdir"] = self._folder.trial_path(trial)
+        return row
+
+    @staticmethod
+    def _frame(rows: list[Any]) -> pd.DataFrame:
+        frame: pd.DataFrame = _optional.load("pandas", "ExperimentAnalysis").DataFrame(rows)
+        return frame
+
+    def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
+        """Return the configuration of each trial, by the path of its folder.
+
+        Args:
+            prefix: Whether names begin with `config/`.
+        """
+        return {
+            self._folder.trial_path(trial): {
+                ("config/" if prefix else "") + key: value for key, value in trial.config.items()
+            }
+            for trial in self.trials
+        }
+
+    def _objective(self, metric: str | None, mode: str | None) -> tuple[str, str]:
+        metric, mode = metric or self.default_metric, mode or self.default_mode
+        if metric is None:
+            raise ValueError(
+                "No `metric` has been passed, and no default metric is set: name the metric to compare."
+            )
+        if mode is None:
+            raise ValueError('No `mode` has been passed, and no default mode is set: pass "min" or "max".')
+        arguments.choice("mode", mode, ("min", "max"))
+        return metric, mode
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}/")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,233 @@
+"""The functional entry points of Tune, with all settings as arguments."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from skate.tune.analysis import ExperimentAnalysis
+from skate.tune.callback import Callback
+from skate.tune.error import TuneError
+from skate.tune.execution.placement_groups import PlacementGroupFactory
+from skate.tune.experiment import Experiment, Trial
+from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig, StopCriterion
+from skate.tune.registry import get_trainable_cls
+from skate.tune.schedulers import TrialScheduler, create_scheduler
+from skate.tune.search import SearchAlgorithm, Searcher, create_searcher
+from skate.tune.trainable.util import with_resources
+from skate.tune.tune_config import ResumeConfig, TuneConfig
+from skate.tune.tuner import Tuner
+
+__all__ = ["run", "run_experiments"]
+
+
+def run(
+    run_or_experiment: str | Callable[..., Any] | type | Experiment,
+    *,
+    name: str | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    stop: StopCriterion | None = None,
+    time_budget_s: float | datetime.timedelta | None = None,
+    config: Mapping[str, Any] | None = None,
+    resources_per_trial: Mapping[str, Any] | PlacementGroupFactory | None = None,
+    num_samples: int = 1,
+    storage_path: str | None = None,
+    storage_filesystem: Any = None,
+    search_alg: Searcher | SearchAlgorithm | str | None = None,
+    scheduler: TrialScheduler | str | None = None,
+    checkpoint_config: CheckpointConfig | None = None,
+    verbose: int | None = None,
+    progress_reporter: Any = None,
+    log_to_file: Any = False,
+    trial_name_creator: Callable[[Trial], str] | None = None,
+    trial_dirname_creator: Callable[[Trial], str] | None = None,
+    sync_config: Any = None,
+    export_formats: Sequence[str] | None = None,
+    max_failures: int = 0,
+    fail_fast: bool | Any = False,
+    restore: str | None = None,
+    resume: bool | str | None = None,
+    resume_config: ResumeConfig | None = None,
+    reuse_actors: bool = False,
+    raise_on_failed_trial: bool = True,
+    callbacks: Sequence[Callback] | None = None,
+    max_concurrent_trials: int | None = None,
+    keep_checkpoints_num: int | None = None,
+    checkpoint_score_attr: str | None = None,
+    checkpoint_freq: int = 0,
+    checkpoint_at_end: bool = False,
+    local_dir: str | None = None,
+) -> ExperimentAnalysis:
+    """Run an experiment, and return its trials.
+
+    `Tuner` does the same with settings in classes.
+
+    Args:
+        run_or_experiment: The trainable (a function, a subclass of `Trainable` or a registered name), or an
+            `Experiment`.
+        name: The name of the experiment and of its folder.
+        metric: The metric to optimize.
+        mode: "min" or "max".
+        stop: When trials stop.
+        time_budget_s: Seconds, or a `timedelta`, after which all trials stop.
+        config: The search space.
+        resources_per_trial: The resources of a trial, such as `{"cpu": 2}`.
+        num_samples: How often the search space is sampled.
+        storage_path: The folder of all experiments.
+        storage_filesystem: A filesystem for that path.
+        search_alg: Suggests the configurations; an object, or the name of a library such as "optuna".
+        scheduler: Decides which trials run, pause and stop; an object, or a name such as "asha".
+        checkpoint_config: Which checkpoints are saved and kept.
+        verbose: 0 for no output.
+        progress_reporter: See `RunConfig`.
+        log_to_file: See `RunConfig`.
+        trial_name_creator: Returns the name of a trial.
+        trial_dirname_creator: Returns the name of a trial's folder.
+        sync_config: Accepted for programs written for Ray; has no effect.
+        export_formats: Accepted for programs written for Ray; has no effect.
+        max_failures: How often a failed trial is restarted.
+        fail_fast: Whether the experiment ends at the first failed trial.
+        restore: Not supported: load a checkpoint in the trainable.
+        resume: Whether to continue an experiment of the same name: True, "AUTO" to do so if there is one, or False.
+        resume_config: What happens to the trials of such an experiment.
+        reuse_actors: Whether a trainable class is kept for the next trial.
+        raise_on_failed_trial: Whether to raise if a trial has failed.
+        callbacks: Objects that receive the events of the experiment.
+        max_concurrent_trials: How many trials run at a time at most.
+        keep_checkpoints_num: Older form of `CheckpointConfig(num_to_keep=…)`.
+        checkpoint_score_attr: Older form of `CheckpointConfig(checkpoint_score_attribute=…)`.
+        checkpoint_freq: Older form of `CheckpointConfig(checkpoint_frequency=…)`.
+        checkpoint_at_end: Older form of `CheckpointConfig(checkpoint_at_end=…)`.
+        local_dir: Older form of `storage_path`.
+
+    Returns:
+        The trials of the experiment.
+
+    Raises:
+        TuneError: A trial has failed, and `raise_on_failed_trial` is true.
+    """
+    if isinstance(run_or_experiment, Experiment):
+        given = {key: value for key, value in run_or_experiment.spec.items() if key != "run"}
+        return run(run_or_experiment.run_identifier, name=run_or_experiment.name, **given)
+    if restore is not None:
+        raise NotImplementedError("`restore` is not supported: load the checkpoint in the trainable.")
+    trainable = (
+        get_trainable_cls(run_or_experiment) if isinstance(run_or_experiment, str) else run_or_experiment
+    )
+    label = run_or_experiment if isinstance(run_or_experiment, str) else None
+    if resources_per_trial is not None:
+        trainable = with_resources(trainable, resources_per_trial)
+    tune_config = TuneConfig(
+        metric=metric,
+        mode=mode,
+        search_alg=create_searcher(search_alg) if isinstance(search_alg, str) else search_alg,
+        scheduler=create_scheduler(scheduler) if isinstance(scheduler, str) else scheduler,
+        num_samples=num_samples,
+        max_concurrent_trials=max_concurrent_trials,
+        time_budget_s=time_budget_s,
+        reuse_actors=reuse_actors,
+        trial_name_creator=trial_name_creator,
+        trial_dirname_creator=trial_dirname_creator,
+    )
+    run_config = RunConfig(
+        name=name,
+        storage_path=storage_path or local_dir,
+        storage_filesystem=storage_filesystem,
+        failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
+        checkpoint_config=checkpoint_config
+        or CheckpointConfig(
+            num_to_keep=keep_checkpoints_num,
+            checkpoint_score_attribute=checkpoint_score_attr,
+            checkpoint_frequency=checkpoint_freq,
+            checkpoint_at_end=checkpoint_at_end,
+        ),
+        verbose=verbose,
+        stop=stop,
+        callbacks=list(callbacks or []),
+        progress_reporter=progress_reporter,
+        log_to_file=log_to_file,
+    )
+    tuner = Tuner(trainable, param_space=config, tune_config=tune_config, run_config=run_config)
+    tuner._label = label
+    if resume:
+        tuner = _resumed(tuner, trainable, run_config, resume, resume_config)
+    results = tuner.fit()
+    analysis = results._experiment_analysis
+    failed = [trial for trial in analysis.trials if trial.status == Trial.ERROR]
+    if failed and raise_on_failed_trial:
+        raise TuneError("Trials did not complete", failed) from failed[0].error
+    return analysis
+
+
+def _resumed(
+    tuner: Tuner,
+    trainable: Any,
+    run_config: RunConfig,
+    resume: bool | str,
+    resume_config: ResumeConfig | None,
+) -> Tuner:
+    assert run_config.storage_path is not None
+    if run_config.name is None:
+        raise ValueError("`resume` needs the `name` of the experiment to continue.")
+    path = Path(run_config.storage_path, run_config.name)
+    if Tuner.can_restore(path):
+        return Tuner.restore(str(path), trainable, resume_errored=True, _resume_config=resume_config)
+    if isinstance(resume, str) and resume.startswith("AUTO"):
+        return tuner
+    raise ValueError(f'{path} holds no experiment to resume; pass resume="AUTO" to start one in that case.')
+
+
+def run_experiments(
+    experiments: Experiment | Mapping[str, Any] | Sequence[Experiment],
+    scheduler: TrialScheduler | None = None,
+    verbose: int | None = None,
+    progress_reporter: Any = None,
+    resume: bool | str | None = None,
+    resume_config: ResumeConfig | None = None,
+    reuse_actors: bool = False,
+    raise_on_failed_trial: bool = True,
+    concurrent: bool = True,
+    callbacks: Sequence[Callback] | None = None,
+) -> list[Trial]:
+    """Run experiments, one after another, and return their trials.
+
+    Args:
+        experiments: An `Experiment`, several, or specifications by name.
+        scheduler: See `run`.
+        verbose: See `run`.
+        progress_reporter: See `run`.
+        resume: See `run`.
+        resume_config: See `run`.
+        reuse_actors: See `run`.
+        raise_on_failed_trial: See `run`.
+        concurrent: Accepted for programs written for Ray; the trials of each experiment run in parallel.
+        callbacks: See `run`.
+    """
+    if isinstance(experiments, Experiment):
+        found = [experiments]
+    elif isinstance(experiments, Mapping):
+        found = [
+            spec if isinstance(spec, Experiment) else Experiment.from_json(name, spec)
+            for name, spec in experiments.items()
+        ]
+    else:
+        found = list(experiments)
+    trials: list[Trial] = []
+    for experiment in found:
+        common = {
+            "scheduler": scheduler,
+            "verbose": verbose,
+            "progress_reporter": progress_reporter,
+            "resume": resume,
+            "resume_config": resume_config,
+            "reuse_actors": reuse_actors,
+            "raise_on_failed_trial": raise_on_failed_trial,
+            "callbacks": callbacks,
+        }
+        own = {key: value for key, value in experiment.spec.items() if key != "run"}
+        given = {key: value for key, value in common.items() if value is not None}
+        trials += run(experiment.run_identifier, name=experiment.name, **{**given, **own}).trials
+    return trials
