@@ -23,6 +23,7 @@ BEGIN, END = "<!-- package diagram: generated -->", "<!-- end of package diagram
 PACKAGES = {
     "skate.cli": "command line",
     "skate.serve": "serving",
+    "skate.tune": "hyper-parameter search",
     "skate.train": "training",
     "skate.data": "datasets",
     "skate.air": "shared by the libraries",

@@ -21,6 +21,7 @@ PAGES = (
     ("util.md", "Utilities", ("skate.util",)),
     ("data.md", "Data", ("skate.data",)),
     ("train.md", "Training", ("skate.train",)),
+    ("tune.md", "Tuning", ("skate.tune",)),
     ("serve.md", "Serving", ("skate.serve",)),
     ("core.md", "The core API", ("skate",)),
 )
