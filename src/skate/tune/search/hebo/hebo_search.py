@@ -29,7 +29,7 @@ class HEBOSearch(LibrarySearcher):
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
         evaluated_rewards: The values of `points_to_evaluate`, which are then not run.
-        random_state_seed: The seed; a random one if None.
+        random_state_seed: The seed; drawn from the global state of NumPy if None.
         max_concurrent: The number of trials that run at the same time.
         **kwargs: Arguments of HEBO's optimizer, such as `model_name`.
 
