@@ -22,6 +22,8 @@ class HEBOSearch(LibrarySearcher):
     """Suggests what the heteroscedastic evolutionary Bayesian optimization of HEBO suggests.
 
     HEBO suggests batches of `max_concurrent` configurations. Only that many trials run at the same time.
+    A seed fixes its suggestions with the version of pymoo that HEBO requires, 0.6.0; newer ones draw from a generator
+    of their own that cannot be seeded here.
 
     Args:
         space: A DesignSpace of HEBO; that of the experiment if None.
