@@ -240,6 +240,8 @@ class SearcherContract:
             self.build().set_search_properties("loss", "min", {"sub": {"f": sample_from(lambda: 1)}})
         with pytest.raises(ValueError, match="cannot express the grid search at 'sub/g'"):
             self.build().set_search_properties("loss", "min", {"sub": {"g": grid_search([1])}})
+        with pytest.raises(ValueError, match="'sub/a/b' contains a slash"):
+            self.build().set_search_properties("loss", "min", {"sub": {"a/b": uniform(0, 1)}})
         if self.BAD_SPACE is not None:
             with pytest.raises(ValueError, match=r"cannot express the (parameter|choice)( at)? 'sub/bad'"):
                 self.build().set_search_properties("loss", "min", self.BAD_SPACE)

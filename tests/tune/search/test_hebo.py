@@ -28,7 +28,7 @@ pytest.importorskip("hebo.optimizers.hebo", exc_type=ImportError)
 
 
 class TestContract(SearcherContract):
-    TRIALS = 8
+    TRIALS = 14
     RUNS = 1
     SHORT = 4
     BAD_SPACE: ClassVar = {"sub": {"bad": randn()}}

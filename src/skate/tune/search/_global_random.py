@@ -19,12 +19,12 @@ class GlobalRandom:
     identically after it was pickled.
 
     Args:
-        seed: The seed; a random one if None.
+        seed: The seed; drawn from the global state of NumPy if None.
         torch: Whether the library draws from the state of PyTorch too.
     """
 
     def __init__(self, seed: int | None, *, torch: bool = False) -> None:
-        seed = random.SystemRandom().getrandbits(32) if seed is None else seed
+        seed = int(np.random.randint(2**32, dtype=np.uint32)) if seed is None else seed
         self._python = random.Random(seed).getstate()
         self._numpy: Any = np.random.RandomState(seed % 2**32).get_state()
         self._torch: Any = None

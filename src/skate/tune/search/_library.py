@@ -6,7 +6,7 @@ import logging
 from typing import Any, ClassVar, Final
 
 from skate.tune.result import DEFAULT_METRIC
-from skate.tune.search._parameters import Parameter, flatten_point, list_parameters
+from skate.tune.search._parameters import Parameter, flatten_point, list_parameters, to_builtin
 from skate.tune.search._space import (
     copy_tree,
     fill,
@@ -277,7 +277,7 @@ class LibrarySearcher(Searcher):
     def _to_config(self, flat: dict[str, Any]) -> dict[str, Any]:
         """Return values by parameter as a configuration, within the domains of the space."""
         if self._tree is None:
-            return unflatten(flat)
+            return unflatten({name: to_builtin(value) for name, value in flat.items()})
         return fill(self._tree, {each.path: each.project(flat[each.name]) for each in self._parameters})
 
     @property

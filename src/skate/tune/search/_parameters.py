@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from skate._base.suggestions import did_you_mean
 from skate.tune.search._space import Path, check_constants, domains, format_path, has_domains
 from skate.tune.search.sample import Categorical, Domain, Float, Integer, Quantized, Sampler
@@ -41,7 +43,12 @@ class Parameter(NamedTuple):
             return min(max(round(float(value)), self.domain.lower), self.domain.upper - 1)
         if isinstance(self.domain, Float):
             return min(max(float(value), self.domain.lower), self.domain.upper)
-        return value
+        return to_builtin(value)
+
+
+def to_builtin(value: Any) -> Any:
+    """Return a scalar of NumPy as a value of Python, and any other value as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def list_parameters(
@@ -61,6 +68,10 @@ def list_parameters(
     found: dict[str, Parameter] = {}
     for path, domain in domains(space):
         name = format_path(("config", *path))
+        if any("/" in str(part) for part in path):
+            raise ValueError(
+                f"A key at {name!r} contains a slash, which separates keys in the names of parameters: rename it."
+            )
         if domain.is_grid():
             raise ValueError(
                 f"{library} cannot express the grid search at {name!r}. "
@@ -76,7 +87,9 @@ def list_parameters(
                 f"{library} cannot express the choice at {name!r}, whose values contain domains."
             )
         if name in found:
-            raise ValueError(f"Two parameters have the name {name!r}: rename a key that contains a slash.")
+            raise ValueError(
+                f"Two parameters have the name {name!r}: a key is a number, another is its text."
+            )
         sampler = domain.get_sampler()
         quantized = isinstance(sampler, Quantized)
         found[name] = Parameter(

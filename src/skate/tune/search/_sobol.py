@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import random
 from typing import Any, ClassVar
+
+import numpy as np
 
 from skate.air import _optional
 from skate.tune.search._library import LibrarySearcher
@@ -26,7 +27,7 @@ class SobolSearch(LibrarySearcher):
         metric: The metric that the experiment optimizes.
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
-        seed: The seed of the scrambling; a random one if None.
+        seed: The seed of the scrambling; drawn from the global state of NumPy if None.
     """
 
     LIBRARY: ClassVar = "Quasi-random search"
@@ -41,7 +42,7 @@ class SobolSearch(LibrarySearcher):
         seed: int | None = None,
     ) -> None:
         _optional.require("scipy", "SobolSearch")
-        self._seed = random.SystemRandom().getrandbits(32) if seed is None else seed
+        self._seed = int(np.random.randint(2**32, dtype=np.uint32)) if seed is None else seed
         self._drawn = 0
         self._block: list[list[float]] = []
         super().__init__(None, metric, mode, points_to_evaluate)
@@ -61,8 +62,6 @@ class SobolSearch(LibrarySearcher):
         pass
 
     def _ask(self, trial_id: str) -> tuple[dict[str, Any], Any]:
-        import numpy as np
-
         if not self._block:
             qmc = _optional.load("scipy.stats.qmc", "SobolSearch", "scipy")
             sequence = qmc.Sobol(len(self._parameters), scramble=True, rng=np.random.default_rng(self._seed))

@@ -42,7 +42,7 @@ class TuneBOHB(LibrarySearcher):
         metric: The metric to optimize; the value that a function returns if only the mode is given.
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
-        seed: The seed; a random one if None.
+        seed: The seed; drawn from the global state of NumPy if None.
         max_concurrent: The largest number of trials that run at the same time; 0 for no limit.
 
     Raises:
@@ -66,7 +66,7 @@ class TuneBOHB(LibrarySearcher):
         _optional.require("hpbandster", "TuneBOHB")
         self._bohb_config = bohb_config or {}
         self._seed = seed
-        self._random = GlobalRandom(seed)
+        self._random: GlobalRandom | None = None
         self._max_concurrent = max_concurrent
         self._budgets: dict[str, float] = {}  # the last budget that was told, by trial
         self.running: set[str] = set()
@@ -88,6 +88,7 @@ class TuneBOHB(LibrarySearcher):
         return list(self._space)
 
     def _set_up(self) -> None:
+        self._random = GlobalRandom(self._seed)
         if self._seed is not None:
             self._space.seed(self._seed)
         generators = _optional.load("hpbandster.optimizers.config_generators.bohb", "TuneBOHB", "hpbandster")
@@ -103,6 +104,7 @@ class TuneBOHB(LibrarySearcher):
         return found
 
     def _ask(self, trial_id: str) -> tuple[dict[str, Any], Any]:
+        assert self._random is not None
         with self._random.installed():
             config, _ = self.bohber.get_config(None)
         return dict(config), dict(config)
@@ -122,6 +124,7 @@ class TuneBOHB(LibrarySearcher):
 
     def _tell_budget(self, trial_id: str, result: dict[str, Any], budget: float) -> None:
         self._budgets[trial_id] = budget
+        assert self._random is not None
         with self._random.installed():
             self.bohber.new_result(self.to_wrapper(trial_id, result, budget))
 

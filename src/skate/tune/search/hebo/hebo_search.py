@@ -22,6 +22,8 @@ class HEBOSearch(LibrarySearcher):
     """Suggests what the heteroscedastic evolutionary Bayesian optimization of HEBO suggests.
 
     HEBO suggests batches of `max_concurrent` configurations. Only that many trials run at the same time.
+    A seed fixes its suggestions with the version of pymoo that HEBO requires, 0.6.0; newer ones draw from a generator
+    of their own that cannot be seeded here.
 
     Args:
         space: A DesignSpace of HEBO; that of the experiment if None.
@@ -29,7 +31,7 @@ class HEBOSearch(LibrarySearcher):
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
         evaluated_rewards: The values of `points_to_evaluate`, which are then not run.
-        random_state_seed: The seed; a random one if None.
+        random_state_seed: The seed; drawn from the global state of NumPy if None.
         max_concurrent: The number of trials that run at the same time.
         **kwargs: Arguments of HEBO's optimizer, such as `model_name`.
 

@@ -12,7 +12,7 @@ from skate.air import _optional
 from skate.tune.search._distributions import multiples
 from skate.tune.search._library import LibrarySearcher
 from skate.tune.search._parameters import Parameter, list_parameters, unsupported
-from skate.tune.search._space import assign_value, copy_tree, get_value, has_domains
+from skate.tune.search._space import assign_value, copy_tree, get_value, has_domains, merge
 from skate.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Normal, Uniform
 
 __all__ = ["HyperOptSearch"]
@@ -129,7 +129,7 @@ class HyperOptSearch(LibrarySearcher):
         return dict(hyperopt.space_eval(self._expression, assignment))
 
     def _to_config(self, flat: dict[str, Any]) -> dict[str, Any]:
-        return super()._to_config(flat) if self._tree else flat
+        return merge(self._tree, super()._to_config(flat)) if self._tree else flat  # with the constants
 
     def _document(self, tid: int) -> Any:
         return next(each for each in self._trials._dynamic_trials if each["tid"] == tid)
@@ -240,7 +240,7 @@ def _expression(label: str, parameter: Parameter) -> Any:
 def _category(label: str, value: Any) -> Any:
     """Return a value of a choice, in which domains are converted."""
     if isinstance(value, Domain):
-        return HyperOptSearch.convert_search_space({label: value})[label]
+        return HyperOptSearch.convert_search_space({"value": value}, prefix=label)["value"]
     if not has_domains(value):
         return value if not isinstance(value, dict | list | tuple) else _literal(value)
     if isinstance(value, dict):

@@ -28,7 +28,7 @@ class ZOOptSearch(LibrarySearcher):
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
         parallel_num: The number of trials that run at the same time.
-        seed: The seed; a random one if None.
+        seed: The seed; drawn from the global state of NumPy if None.
         **kwargs: Further arguments of `zoopt.Parameter`.
 
     Raises:
@@ -60,7 +60,8 @@ class ZOOptSearch(LibrarySearcher):
         self._budget = budget
         self._parallel_num = parallel_num
         self._kwargs = kwargs
-        self._random = GlobalRandom(seed)
+        self._seed = seed
+        self._random: GlobalRandom | None = None
         self._worst: float | None = None  # the worst value so far, which stands for failed trials
         self._failed: list[Any] = []
         self.best_solution_list: list[Any] = []
@@ -70,6 +71,7 @@ class ZOOptSearch(LibrarySearcher):
     def _set_up(self) -> None:
         zoopt = _load()
         racos = _optional.load("zoopt.algos.opt_algorithms.racos.sracos", "ZOOptSearch", "zoopt")
+        self._random = GlobalRandom(self._seed)
         with self._random.installed():
             self.optimizer = racos.SRacosTune(
                 dimension=zoopt.Dimension2(list(self._space.values())),
@@ -78,6 +80,7 @@ class ZOOptSearch(LibrarySearcher):
             )
 
     def _ask(self, trial_id: str) -> tuple[dict[str, Any], Any] | str | None:
+        assert self._random is not None
         with self._random.installed():
             solution = self.optimizer.suggest()
             if solution is None and not self._live:
@@ -123,6 +126,7 @@ class ZOOptSearch(LibrarySearcher):
             self._complete(solution, loss)
 
     def _complete(self, solution: Any, loss: float) -> None:
+        assert self._random is not None
         with self._random.installed():
             best = self.optimizer.complete(solution, loss)
         if best is not None:
@@ -151,7 +155,7 @@ def _dimension(parameter: Parameter) -> tuple[Any, ...]:
     kinds, domain = _load().ValueType, parameter.domain
     if isinstance(parameter.sampler, Uniform):
         if isinstance(domain, Float):
-            return (kinds.CONTINUOUS, [domain.lower, domain.upper], _PRECISION)
+            return (kinds.CONTINUOUS, [domain.lower, domain.upper], parameter.q or _PRECISION)
         if isinstance(domain, Integer):
             return (kinds.DISCRETE, [domain.lower, parameter.last], True)
         if isinstance(domain, Categorical):
