@@ -247,3 +247,38 @@ def test_a_worker_that_is_killed_fails_its_trial_only(fit: Fit, engine: str) -> 
 
     results = fit(function, {"x": tune.grid_search([0, 1, 2, 3])})
     assert [result.error is None for result in results] == [True, False, True, True]
+
+
+@pytest.mark.parametrize("kind", ["function", "class"])
+def test_only_the_checkpoints_that_are_asked_for_are_kept(fit: Fit, kind: str) -> None:
+    def function(config: dict[str, Any]) -> None:
+        for step, loss in enumerate([5, 1, 4, 3], 1):
+            tune.report({"loss": loss}, checkpoint=save(step))
+
+    class Stepping(Counting):
+        def step(self) -> dict[str, Any]:
+            super().step()
+            return {"loss": [5, 1, 4, 3][self.value - 1], "done": self.value == 4}
+
+    keep: dict[str, Any] = {
+        "num_to_keep": 2,
+        "checkpoint_score_attribute": "loss",
+        "checkpoint_score_order": "min",
+    }
+    if kind == "class":
+        keep["checkpoint_frequency"] = 1
+    config = tune.CheckpointConfig(**keep)
+    (result,) = fit(function if kind == "function" else Stepping, run={"checkpoint_config": config})
+    assert [metrics["loss"] for _, metrics in result.best_checkpoints] == [1, 3]
+    kept = sorted(path.name for path in Path(result.path).glob("checkpoint_*"))
+    assert kept == ["checkpoint_000001", "checkpoint_000003"]
+    assert Path(result.checkpoint.path).name == "checkpoint_000003"
+
+
+def test_a_function_decides_itself_when_it_saves(fit: Fit) -> None:
+    with pytest.raises(ValueError, match="`checkpoint_frequency` is for trainable classes"):
+        fit(parabola, {"x": 1}, run={"checkpoint_config": tune.CheckpointConfig(checkpoint_frequency=2)})
+
+
+def test_the_only_result_is_the_best_without_a_metric(fit: Fit) -> None:
+    assert fit(parabola, {"x": 1}).get_best_result().metrics["loss"] == 4

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow.fs as pafs
 
 from skate.air import _arguments as arguments
-from skate.train import Result
+from skate.train import Checkpoint, Result
 from skate.train._storage.run_folder import RunRecord
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune.analysis import ExperimentAnalysis
@@ -55,7 +55,7 @@ class ResultGrid:
         """Return the result of the best trial.
 
         Args:
-            metric: The metric to compare; that of TuneConfig by default.
+            metric: The metric to compare; that of TuneConfig by default. The result of a single trial needs none.
             mode: "min" or "max"; that of TuneConfig by default.
             scope: Which value of a trial counts: its "last", the best of "all", its average "avg", or the average of
                 the last five or ten, "last-5-avg" and "last-10-avg".
@@ -66,6 +66,8 @@ class ResultGrid:
             RuntimeError: No trial has reported the metric.
         """
         analysis = self._experiment_analysis
+        if len(self) == 1 and metric is None and mode is None:
+            return self[0]
         metric = metric or analysis.default_metric
         mode = mode or analysis.default_mode
         if metric is None or mode is None:
@@ -127,13 +129,14 @@ class ResultGrid:
             checkpoint=trial.checkpoint,
             error=trial.error,
             path=self._folder.trial_path(trial),
-            best_checkpoints=[]
-            if trial.checkpoint is None
-            else [(trial.checkpoint, trial.checkpoint_metrics)],
+            best_checkpoints=[(self._checkpoint(trial, each.name), each.metrics) for each in trial.kept],
             _storage_filesystem=self._folder.filesystem,
             _record=RunRecord(trial.trial_id, config=trial.config),
             _history=self._folder.history(trial),
         )
+
+    def _checkpoint(self, trial: Trial, name: str) -> Checkpoint:
+        return Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
 
     def __repr__(self) -> str:
         inner = ",\n".join("  " + repr(result).replace("\n", "\n  ") for result in self)

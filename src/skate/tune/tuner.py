@@ -23,7 +23,7 @@ from skate.tune.search import BasicVariantGenerator, ConcurrencyLimiter, SearchA
 from skate.tune.search.variant_generator import count_variants
 from skate.tune.stopper import CombinedStopper, FunctionStopper, NoopStopper, Stopper, TimeoutStopper
 from skate.tune.trainable.trainable import Trainable
-from skate.tune.trainable.util import resources_of
+from skate.tune.trainable.util import is_trainable_class, resources_of
 from skate.tune.tune_config import ResumeConfig, TuneConfig
 
 __all__ = ["Tuner"]
@@ -74,8 +74,23 @@ class Tuner:
         self._param_space = dict(param_space or {})
         self._tune_config = tune_config or TuneConfig()
         self._run_config = run_config or RunConfig()
+        self._check_checkpoints()
         self._resume: ResumeConfig | None = None
         self._results: ResultGrid | None = None
+
+    def _check_checkpoints(self) -> None:
+        config = self._run_config.checkpoint_config
+        assert config is not None
+        asked = [
+            name
+            for name in ("checkpoint_frequency", "checkpoint_at_end")
+            if getattr(config, name) not in (0, None, False)
+        ]
+        if asked and not is_trainable_class(self._trainable):
+            raise ValueError(
+                f"`{asked[0]}` is for trainable classes: a function saves a checkpoint with "
+                "tune.report(metrics, checkpoint=...)."
+            )
 
     # ------------------------------------------------------------ restoring
 
@@ -289,7 +304,9 @@ class Tuner:
             created = state["created"]
         for _ in trials[created:]:  # the state is older than the journal: pass over trials that exist
             settings.search.next_trial()
+        stop = self._run_config.stop
         for trial in trials:
+            trial.stopping_criterion = dict(stop) if isinstance(stop, Mapping) else {}
             self._prepare(trial, self._resume)
         return trials
 

@@ -15,6 +15,7 @@ import cloudpickle
 import pyarrow.fs as pafs
 
 from skate.train._reports.metrics import as_json
+from skate.train._storage import folders
 from skate.tune._experiment.journal import Journal, read
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
@@ -82,6 +83,10 @@ class ExperimentFolder:
     def history(self, trial: Trial) -> History:
         """Return all results of a trial, which are read when they are needed."""
         return History(Path(self.trial_path(trial), EXPR_RESULT_FILE))
+
+    def delete(self, path: str) -> None:
+        """Delete a folder of the experiment, if it exists."""
+        folders.delete(self.filesystem, path)
 
     def write_state(self, state: Any, name: str = STATE) -> None:
         """Replace a pickled file in one step."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from skate.exceptions import RayTaskError
 from skate.train import Checkpoint
+from skate.tune._experiment.checkpoints import KeptCheckpoint
 from skate.tune._experiment.folder import ExperimentFolder, decode, encode
 from skate.tune.experiment import Trial
 
@@ -122,6 +124,7 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
             metrics = decode(record["metrics"])
             trial.checkpoint = Checkpoint(f"{folder.trial_path(trial)}/{record['name']}", folder.filesystem)
             trial.checkpoint_metrics = trial.last_result = metrics
+            trial.kept.append(KeptCheckpoint(record["name"], metrics))
             trial.next_checkpoint = int(record["name"].rpartition("_")[2]) + 1
         elif record["event"] == "changed":
             trial.config = decode(record["config"])
@@ -135,4 +138,7 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
                 from skate.tune.error import TuneError
 
                 trial.error = TuneError(decode(record["error"]))
+    for trial in trials.values():
+        there = folder.trial_path(trial)
+        trial.kept = [each for each in trial.kept if os.path.isdir(f"{there}/{each.name}")]
     return list(trials.values())

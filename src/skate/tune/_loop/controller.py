@@ -11,6 +11,7 @@ from typing import Any
 import skate
 from skate.exceptions import RayActorError, RayTaskError
 from skate.train import Checkpoint
+from skate.tune._experiment.checkpoints import KeptCheckpoint, select_dropped
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
 from skate.tune._loop.worker_pool import Worker, WorkerPool
@@ -416,12 +417,24 @@ class TuneController:
     def _add_checkpoint(self, trial: Trial, name: str, metrics: dict[str, Any]) -> Checkpoint:
         checkpoint = Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
         trial.checkpoint, trial.checkpoint_metrics = checkpoint, metrics
+        trial.kept.append(KeptCheckpoint(name, metrics))
         trial.next_checkpoint = int(name.rpartition("_")[2]) + 1
         self._recorder.checkpoint(trial, name, metrics)
+        self._drop_checkpoints(trial)
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
         self._call("on_checkpoint", **info, checkpoint=checkpoint)
         self._call("on_trial_save", **info)
         return checkpoint
+
+    def _drop_checkpoints(self, trial: Trial) -> None:
+        config = self._settings.run.checkpoint_config
+        assert config is not None
+        for old in select_dropped(trial.kept, config):
+            path = f"{self._folder.trial_path(trial)}/{old.name}"
+            if any(each.checkpoint is not None and each.checkpoint.path == path for each in self._live):
+                continue  # another trial continues from it
+            trial.kept.remove(old)
+            self._folder.delete(path)
 
     # ------------------------------------------------------------ ends
 

@@ -12,6 +12,7 @@ from skate.tune.result import TRAINING_ITERATION
 
 if TYPE_CHECKING:
     from skate.train import Checkpoint, CheckpointConfig
+    from skate.tune._experiment.checkpoints import KeptCheckpoint
     from skate.tune.execution.placement_groups import PlacementGroupFactory
 
 __all__ = ["Trial"]
@@ -74,6 +75,7 @@ class Trial:
         self.checkpoint: Checkpoint | None = None
         self.checkpoint_metrics: dict[str, Any] = {}  # of the report that the checkpoint came with
         self.next_checkpoint = 0  # the number of the next checkpoint
+        self.kept: list[KeptCheckpoint] = []  # its checkpoints, the oldest first
         self.error: Exception | None = None
         self.relative_logdir: str | None = None  # the name of its folder, once that exists
         self.local_path: str | None = None  # the path of its folder, once that exists

@@ -1,0 +1,52 @@
+"""Which checkpoints of a trial are kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from skate.tune.impl.config import CheckpointConfig
+
+
+@dataclass(frozen=True)
+class KeptCheckpoint:
+    """A checkpoint in the folder of a trial, and the metrics that were reported with it."""
+
+    name: str
+    metrics: dict[str, Any]
+
+
+def select_dropped(kept: Sequence[KeptCheckpoint], config: CheckpointConfig) -> list[KeptCheckpoint]:
+    """Return the checkpoints that are no longer needed.
+
+    The latest is always needed, to resume from. Of the others, the best are, or the newest without a score.
+
+    >>> made = [KeptCheckpoint(str(i), {"loss": loss}) for i, loss in enumerate([0.1, 0.5, 0.3])]
+    >>> config = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min")
+    >>> [each.name for each in select_dropped(made, config)]
+    ['1']
+    """
+    if config.num_to_keep is None or len(kept) <= config.num_to_keep:
+        return []
+    newest = list(range(len(kept)))[::-1]
+    if config.checkpoint_score_attribute is not None:
+        newest.sort(
+            key=lambda index: _score(kept[index], config), reverse=True
+        )  # stable: the newest of equals first
+    needed = {len(kept) - 1}
+    for index in newest:
+        if len(needed) == config.num_to_keep:
+            break
+        needed.add(index)
+    if config.num_to_keep == 1 and config.checkpoint_score_attribute is not None:
+        needed.add(newest[0])  # the best, beside the latest
+    return [each for index, each in enumerate(kept) if index not in needed]
+
+
+def _score(checkpoint: KeptCheckpoint, config: CheckpointConfig) -> float:
+    value = checkpoint.metrics.get(config.checkpoint_score_attribute or "")
+    if not isinstance(value, int | float) or math.isnan(value):
+        return -math.inf
+    return float(value) if config.checkpoint_score_order == "max" else -float(value)
