@@ -11,7 +11,8 @@ from typing import Any
 import skate
 from skate.tune._experiment.folder import TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder, read_trials
-from skate.tune._loop.controller import Settings, TuneController
+from skate.tune._loop.controller import TuneController
+from skate.tune._loop.settings import Settings
 from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.experiment import Trial

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import skate
@@ -14,18 +14,16 @@ from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint, select_dropped
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
+from skate.tune._loop.saves import Saved, SaveHandle
+from skate.tune._loop.settings import Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
 from skate.tune._workers.messages import Assignment, Report, Step
 from skate.tune._workers.session import STOP_TIMEOUT_S
-from skate.tune.callback import Callback
 from skate.tune.error import TuneError
-from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.experiment import Trial
-from skate.tune.impl.config import RunConfig
 from skate.tune.result import DONE, EXPERIMENT_TAG, TIME_TOTAL_S, TRAINING_ITERATION, TRIAL_ID
 from skate.tune.schedulers import TrialScheduler
 from skate.tune.search import SearchAlgorithm
-from skate.tune.stopper import Stopper
 
 log = logging.getLogger("skate.tune")
 
@@ -41,70 +39,6 @@ class _Running:
 
     trial: Trial
     worker: Worker
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A checkpoint, and the metrics that were reported with it."""
-
-    checkpoint: Checkpoint | None
-    metrics: dict[str, Any]
-
-
-class SaveHandle:
-    """A checkpoint that a worker saves.
-
-    Args:
-        reference: The name of the checkpoint, once it is saved; None for one that exists.
-        store: Registers the checkpoint by its name, or returns the latest for None.
-    """
-
-    def __init__(self, reference: Any, store: Callable[[str | None], Saved]) -> None:
-        self._reference = reference
-        self._store = store
-        self._saved: Saved | None = None
-
-    def resolve(self, block: bool = True) -> Saved | None:
-        """Return the checkpoint; None if it is not saved yet and `block` is false, or if its worker has died."""
-        if self._saved is None:
-            if not block and self._reference is not None and not skate.wait([self._reference], timeout=0)[0]:
-                return None
-            try:
-                name = None if self._reference is None else skate.get(self._reference)
-            except (RayTaskError, RayActorError) as error:
-                log.warning("a checkpoint could not be saved: %s", error)
-                return None
-            self._saved = self._store(name)
-        return self._saved
-
-
-@dataclass
-class Settings:
-    """What an experiment runs, and how.
-
-    Attributes:
-        trainable: A function, or a subclass of `Trainable`.
-        resources_of: Returns the resources of a trial by its configuration.
-        search: Creates the trials.
-        scheduler: Decides about them.
-        stopper: Ends trials, or all of them.
-        run: Storage, failures and checkpoints.
-        metric: The metric to optimize.
-        max_concurrent: How many trials run at a time at most; None for no limit.
-        reuse_trainables: Whether an instance of a class is kept for the next trial.
-        callbacks: Receive the events.
-    """
-
-    trainable: Any
-    resources_of: Callable[[dict[str, Any]], PlacementGroupFactory]
-    search: SearchAlgorithm
-    scheduler: TrialScheduler
-    stopper: Stopper
-    run: RunConfig
-    metric: str | None = None
-    max_concurrent: int | None = None
-    reuse_trainables: bool = False
-    callbacks: Sequence[Callback] = field(default_factory=list)
 
 
 class TuneController:
