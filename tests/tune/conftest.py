@@ -14,7 +14,8 @@ from tests.conftest import ENGINES
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine_name" in metafunc.fixturenames:
-        metafunc.parametrize("engine_name", metafunc.config.getoption("--engine") or ENGINES, scope="module")
+        usual = getattr(metafunc.module, "ENGINES", ENGINES)
+        metafunc.parametrize("engine_name", metafunc.config.getoption("--engine") or usual, scope="module")
 
 
 @pytest.fixture

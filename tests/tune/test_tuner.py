@@ -282,3 +282,21 @@ def test_a_function_decides_itself_when_it_saves(fit: Fit) -> None:
 
 def test_the_only_result_is_the_best_without_a_metric(fit: Fit) -> None:
     assert fit(parabola, {"x": 1}).get_best_result().metrics["loss"] == 4
+
+
+@pytest.mark.parametrize("changes", ["1", "0"])
+def test_a_trial_works_in_its_folder(
+    fit: Fit, engine: str, changes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_CHDIR_TO_TRIAL_DIR", changes)
+
+    def function(config: dict[str, Any]) -> dict[str, str | None]:
+        return {"folder": os.getcwd(), "before": os.environ.get("TUNE_ORIG_WORKING_DIR")}
+
+    results = fit(function, num_samples=2)
+    for result in results:
+        if engine == "inline" or changes == "0":
+            assert result.metrics["folder"] == os.getcwd()
+        else:
+            assert result.metrics["folder"] == os.path.realpath(result.path)
+            assert result.metrics["before"] == os.getcwd()

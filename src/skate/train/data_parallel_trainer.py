@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -10,10 +11,12 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import skate
+from skate._base.suggestions import did_you_mean
 from skate.air import _arguments as arguments
 from skate.air.config import RunConfig, ScalingConfig
 from skate.train._config.datasets import DataConfig
 from skate.train._config.trainer_arguments import (
+    WithConfig,
     bind_function,
     check_backend,
     check_datasets,
@@ -160,14 +163,38 @@ class DataParallelTrainer:
         return self.dataset_config
 
     def as_trainable(self) -> NoReturn:
-        """Raise an error: Skate has no Tune.
+        """Raise an error: a trainer is tuned as it is.
 
         Raises:
             NotImplementedError: Always.
         """
-        raise NotImplementedError(
-            "as_trainable() is for Ray Tune, which Skate does not have: call fit() once per configuration to try"
-        )
+        raise NotImplementedError("pass the trainer itself to skate.tune.Tuner; as_trainable() is not needed")
+
+    def _check_arguments(self, given: Mapping[str, Any]) -> None:
+        """Raise ValueError if a name is no argument of the trainer that a trial may change."""
+        known = ("train_loop_config", "scaling_config", "datasets", "params")
+        for name in given:
+            if name not in known or not hasattr(self, name):
+                there = [each for each in known if hasattr(self, each)]
+                raise ValueError(
+                    f"a search space for {type(self).__name__} may have {', '.join(there)}, not {name!r}."
+                    f"{did_you_mean(name, there)}"
+                )
+
+    def _configured(self, given: Mapping[str, Any]) -> DataParallelTrainer:
+        """Return a copy with other arguments; dictionaries are merged with those of this trainer."""
+        self._check_arguments(given)
+        trainer = copy.copy(self)
+        for name, value in given.items():
+            before = getattr(self, name)
+            if name == "scaling_config" and isinstance(value, Mapping):
+                value = dataclasses.replace(before, **value)
+            elif isinstance(value, Mapping) and isinstance(before, Mapping):
+                value = {**before, **value}
+            setattr(trainer, name, value)
+        if isinstance(self._function, WithConfig):
+            trainer._function = WithConfig(self._function.function, dict(trainer.train_loop_config or {}))
+        return trainer
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:

@@ -9,6 +9,7 @@ from skate.tune.error import TuneError
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.experiment import Experiment
 from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig
+from skate.tune.progress_reporter import CLIReporter, JupyterNotebookReporter, ProgressReporter
 from skate.tune.registry import register_env, register_trainable
 from skate.tune.result_grid import ResultGrid
 from skate.tune.schedulers import create_scheduler
@@ -35,13 +36,16 @@ from skate.tune.tune_config import ResumeConfig, TuneConfig
 from skate.tune.tuner import Tuner
 
 __all__ = [
+    "CLIReporter",
     "Callback",
     "Checkpoint",
     "CheckpointConfig",
     "Experiment",
     "ExperimentAnalysis",
     "FailureConfig",
+    "JupyterNotebookReporter",
     "PlacementGroupFactory",
+    "ProgressReporter",
     "Result",
     "ResultGrid",
     "ResumeConfig",

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import skate
+from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.tune._experiment.folder import TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder, read_trials
 from skate.tune._loop.controller import TuneController
 from skate.tune._loop.settings import Settings
+from skate.tune._trainers import TrainerFunction, check_space, run_config_of
 from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.experiment import Trial
 from skate.tune.impl.config import RunConfig
+from skate.tune.progress_reporter import ReporterCallback
 from skate.tune.registry import check_trainable, get_trainable_cls
 from skate.tune.result_grid import ResultGrid
 from skate.tune.schedulers import FIFOScheduler
@@ -30,15 +33,16 @@ from skate.tune.tune_config import ResumeConfig, TuneConfig
 __all__ = ["Tuner"]
 
 _NO_LIMIT = 1 << 62  # of samples
-Trainables = str | Callable[[dict[str, Any]], Any] | type[Trainable]
+Trainables = str | Callable[[dict[str, Any]], Any] | type[Trainable] | DataParallelTrainer
 
 
 class Tuner:
     """An experiment: trials of a trainable with configurations from a search space.
 
     Args:
-        trainable: A function of the configuration, a subclass of `Trainable`, or a registered name.
-        param_space: The search space.
+        trainable: A function of the configuration, a subclass of `Trainable`, a registered name, or a trainer such as
+            `TorchTrainer`.
+        param_space: The search space. For a trainer, it has arguments of the trainer, such as `train_loop_config`.
         tune_config: How the space is explored.
         run_config: Where results are stored, and how failures are handled.
 
@@ -67,6 +71,10 @@ class Tuner:
             raise TypeError(
                 "Tuner needs a `trainable`: a function of the configuration, or a subclass of Trainable."
             )
+        if isinstance(trainable, DataParallelTrainer):
+            check_space(trainable, param_space or {})
+            run_config = run_config or run_config_of(trainable)
+            trainable = TrainerFunction(trainable)
         self._trainable = get_trainable_cls(trainable) if isinstance(trainable, str) else trainable
         self._label = trainable if isinstance(trainable, str) else None  # its registered name
         check_trainable(self._trainable)
@@ -171,6 +179,13 @@ class Tuner:
             if self._resume is None:
                 folder.write_state(self._state(), TUNER)
             progress = self._progress(folder)
+            reporter = self._run_config.progress_reporter
+            if reporter is not None:
+                progress = []
+                settings.callbacks = [
+                    *settings.callbacks,
+                    ReporterCallback(reporter, self._tune_config.metric, self._tune_config.mode),
+                ]
             settings.callbacks = [*settings.callbacks, *progress]
             controller = TuneController(settings, folder, recorder, trials)
             try:

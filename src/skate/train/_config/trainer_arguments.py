@@ -130,8 +130,8 @@ class WithConfig:
     """A training function bound to its config."""
 
     def __init__(self, function: Callable[..., Any], config: Mapping[str, Any]) -> None:
-        self._function = function
+        self.function = function
         self._config = dict(config)
 
     def __call__(self) -> Any:
-        return self._function(self._config)
+        return self.function(self._config)

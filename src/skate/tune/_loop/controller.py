@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import skate
+from skate._api import variables
 from skate.exceptions import RayActorError, RayTaskError
 from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint, select_dropped
@@ -72,6 +74,7 @@ class TuneController:
             checkpoints.checkpoint_frequency,
             bool(checkpoints.checkpoint_at_end),
             settings.reuse_trainables,
+            os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
         )
         self._reuse_actors = settings.reuse_trainables
         self._resource_updater = self._pool

@@ -7,7 +7,7 @@ from typing import Any
 
 import skate
 from skate.tune._workers.worker import TrialWorker
-from skate.tune.execution.placement_groups import PlacementGroupFactory
+from skate.tune.execution.placement_groups import PlacementGroupFactory, TrainerResources
 from skate.util.placement_group import PlacementGroup, remove_placement_group
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -126,7 +126,8 @@ class WorkerPool:
         if "memory" in head:
             options["memory"] = head.pop("memory")
         group = None
-        if len(resources.bundles) > 1 or resources.head_bundle_is_empty:
+        needs_group = len(resources.bundles) > 1 or resources.head_bundle_is_empty
+        if needs_group and not isinstance(resources, TrainerResources):
             group = resources.to_placement_group()
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
                 group,

@@ -35,7 +35,9 @@ class CheckpointStore:
         self._next = assignment.next_checkpoint
 
     def store(self, checkpoint: Checkpoint) -> str:
-        """Copy a checkpoint to the trial's folder; return its name there."""
+        """Copy a checkpoint to the trial's folder, unless it is there; return its name."""
+        if checkpoint.filesystem == self._filesystem and checkpoint.path.startswith(f"{self._folder}/"):
+            return checkpoint.path.removeprefix(f"{self._folder}/")
         name = f"checkpoint_{self._next:06d}"
         target = f"{self._folder}/{name}"
         self._next += 1

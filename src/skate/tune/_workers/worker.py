@@ -27,6 +27,8 @@ from skate.tune.trainable.trainable import Trainable
 from skate.tune.trainable.util import is_trainable_class
 from skate.util import get_node_ip_address
 
+ORIGINAL_FOLDER = "TUNE_ORIG_WORKING_DIR"  # the variable with the working directory of the program
+
 
 class _Run(Protocol):
     """A trial that runs in this process."""
@@ -48,6 +50,9 @@ class TrialWorker:
         trainable: A function, or a subclass of `Trainable`.
         checkpoint_frequency: Steps between two checkpoints of a class; 0 for none.
         checkpoint_at_end: Whether a class saves a checkpoint when it ends.
+        reuse_trainable: Whether an instance of a class is kept for the next trial.
+        driver: The process of the driver. A worker in another process works in the folder of its trial; None to stay
+            in the folder of the program.
     """
 
     def __init__(
@@ -56,17 +61,23 @@ class TrialWorker:
         checkpoint_frequency: int = 0,
         checkpoint_at_end: bool = False,
         reuse_trainable: bool = False,
+        driver: int | None = None,
     ) -> None:
         self._trainable = trainable
         self._frequency = checkpoint_frequency
         self._at_end = checkpoint_at_end
         self._reuse = reuse_trainable
+        self._changes_folder = driver not in (None, os.getpid())
+        if self._changes_folder:
+            os.environ[ORIGINAL_FOLDER] = os.getcwd()
         self._kept: Trainable | None = None
         self._run: _Run | None = None
         self._constants = {PID: os.getpid(), HOSTNAME: platform.node(), NODE_IP: get_node_ip_address()}
 
     def start(self, assignment: Assignment) -> Step:
         """Start a trial, and run its first step."""
+        if self._changes_folder:
+            os.chdir(assignment.folder)
         if is_trainable_class(self._trainable):
             kept, self._kept = self._kept, None
             self._run = _ClassRun(self._trainable, assignment, self._frequency, self._at_end, kept)

@@ -94,6 +94,7 @@ class PlacementGroupFactory:
 
     def _key(self) -> tuple[Any, ...]:
         return (
+            type(self),
             tuple(tuple(sorted(bundle.items())) for bundle in self._bundles),
             self._strategy,
             self._args,
@@ -108,6 +109,10 @@ class PlacementGroupFactory:
 
     def __repr__(self) -> str:
         return f"PlacementGroupFactory(bundles={self._bundles!r}, strategy={self._strategy!r})"
+
+
+class TrainerResources(PlacementGroupFactory):
+    """The resources of a trainer, which reserves a placement group for its workers itself."""
 
 
 def resource_dict_to_pg_factory(spec: Mapping[str, Any] | None = None) -> PlacementGroupFactory:

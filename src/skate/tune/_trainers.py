@@ -1,0 +1,73 @@
+"""Trainers as trainables: each trial runs `fit()` with the configuration of the trial."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from skate.air.config import CheckpointConfig
+from skate.train import Checkpoint, UserCallback
+from skate.train.data_parallel_trainer import DataParallelTrainer
+from skate.tune._workers.session import need_session
+from skate.tune.execution.placement_groups import PlacementGroupFactory, TrainerResources
+from skate.tune.impl.config import RunConfig
+from skate.tune.trainable.trainable_fn_utils import get_checkpoint, report
+
+
+class TrainerFunction:
+    """A trainable function that runs a trainer.
+
+    The trainer reserves a placement group for its workers. A trial counts these resources from its start, so that the
+    trainers of concurrent trials never wait for each other.
+
+    Args:
+        trainer: The trainer. Each trial runs a copy with the values of its configuration, such as
+            `{"train_loop_config": {"lr": 0.1}}`.
+    """
+
+    def __init__(self, trainer: DataParallelTrainer) -> None:
+        self._trainer = trainer
+        self.__name__ = type(trainer).__name__
+
+    def _resources(self, config: dict[str, Any]) -> PlacementGroupFactory:
+        scaling = self._trainer._configured(config).scaling_config
+        if scaling.max_workers == 0:
+            return PlacementGroupFactory([{"CPU": 1}])
+        return TrainerResources([{}, *[scaling.bundle] * scaling.max_workers])
+
+    def __call__(self, config: dict[str, Any]) -> None:
+        assignment = need_session("TrainerFunction").assignment
+        trainer = self._trainer._configured(config)
+        run = copy.copy(trainer.run_config)
+        run.storage_path, run.storage_filesystem = assignment.folder, None
+        run.name = f"run_{assignment.iteration:06d}"
+        run.checkpoint_config = CheckpointConfig()  # the experiment decides which are kept
+        run.callbacks = [*(run.callbacks or []), _ReportToTune()]
+        trainer.run_config = run
+        trainer.resume_from_checkpoint = get_checkpoint() or trainer.resume_from_checkpoint
+        trainer.fit()
+
+
+class _ReportToTune(UserCallback):
+    """Reports what rank 0 reported."""
+
+    def after_report(
+        self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
+    ) -> None:
+        report(metrics[0], checkpoint=checkpoint)
+
+
+def run_config_of(trainer: DataParallelTrainer) -> RunConfig:
+    """Return the configuration of an experiment whose trainer has the name and the storage."""
+    given = trainer.run_config
+    return RunConfig(storage_path=given.storage_path, storage_filesystem=given.storage_filesystem)
+
+
+def check_space(trainer: DataParallelTrainer, space: Mapping[str, Any]) -> None:
+    """Raise if a search space names an argument that the trainer does not have.
+
+    Raises:
+        ValueError: The name, and the closest one that exists.
+    """
+    trainer._check_arguments(space)
