@@ -23,8 +23,8 @@ from schemathesis import Case, GenerationMode, checks
 
 from skate import serve
 from tests.serve import shop
-from tests.serve.proxy.test_http import fetch
 from tests.serve.observability.test_metrics import until_total
+from tests.serve.proxy.test_http import fetch
 
 # By reference: pydantic cannot rebuild models that refer to each other when they are pickled by value.
 pytestmark = pytest.mark.usefixtures("by_reference", "engine")

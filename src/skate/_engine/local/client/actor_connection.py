@@ -64,15 +64,12 @@ class ActorLink:
             self._cancelled &= self._sent.keys()
             outstanding.sent += self._sent
             outstanding.cancelled += self._cancelled
-            if self._waiting:
-                needed = {
-                    reference._id: None
-                    for pending in self._waiting
-                    for _, reference in pending.dependencies
-                    if reference._state == PENDING
-                }
-                calls = [pending.call.task for pending in self._waiting]
-                outstanding.unsent.append((self.actor, calls, list(needed)))
+            # Calls leave in order: the first one holds back the others.
+            groups = [[each] for each in self._waiting] if self.unordered else [list(self._waiting)]
+            for waiting in filter(None, groups):
+                needed = [ref._id for _, ref in waiting[0].dependencies if ref._state == PENDING]
+                calls = [pending.call.task for pending in waiting]
+                outstanding.unsent.append((self.actor, calls, list(dict.fromkeys(needed))))
 
     @property
     def has_unsent_calls(self) -> bool:

@@ -140,7 +140,7 @@ class WaitReport(Message, tag=26):
     takes_calls: bool = False  # of an actor: whether it would run another call immediately
     sent: list[bytes] = []  # calls to actors without a reply
     cancelled: list[bytes] = []  # the cancelled ones of these
-    # Actor, calls, the pending objects that they need.
+    # Actor, calls that leave in order, the pending objects that the first of them needs.
     unsent: list[tuple[bytes, list[bytes], list[bytes]]] = []
 
 
