@@ -39,6 +39,7 @@ _INLINE: dict[str, tuple[str, ...]] = {
         "test_faults.py::test_the_session_goes_on_after_many_crashes",
         "test_faults.py::test_a_segmentation_fault_is_a_worker_crash",
         "test_faults.py::test_a_task_that_closes_every_descriptor_does_not_hang_the_session",
+        "test_faults.py::test_a_worker_that_closes_its_descriptors_and_runs_on_is_ended",
         "test_faults.py::test_the_producer_of_a_large_object_may_die_afterwards",
         "test_generators.py::test_a_generator_whose_worker_dies_starts_over_without_repeating_items",
         "test_generators.py::test_a_generator_that_starts_over_is_not_held_back_by_what_was_taken_before",

@@ -298,6 +298,17 @@ def test_a_task_that_closes_every_descriptor_does_not_hang_the_session() -> None
     assert skate.get(echo.remote(1)) == 1
 
 
+def test_a_worker_that_closes_its_descriptors_and_runs_on_is_ended() -> None:
+    @skate.remote(max_retries=0)
+    def close_all_and_wait() -> None:
+        os.closerange(3, 256)
+        signals.pause()
+
+    with pytest.raises(WorkerCrashedError):
+        skate.get(close_all_and_wait.remote())
+    assert skate.get(echo.remote(1)) == 1
+
+
 def test_a_task_that_changes_folder_and_environment_does_not_disturb_the_driver() -> None:
     @skate.remote(max_calls=1)
     def mess_up() -> str:

@@ -145,3 +145,29 @@ def test_what_comes_just_before_a_thread_waits_is_not_missed(end: End) -> None:
     end.peer.send(m.Recall())  # wakes the leader
     leader.join()
     assert not missed
+
+
+def test_a_thread_that_cannot_read_any_more_says_so_and_lets_others_read(end: End) -> None:
+    class ClosedEpoll:
+        def modify(self, *_: Any) -> None:
+            raise OSError("Bad file descriptor")
+
+    epoll = end.hub._back
+    failed = threading.Event()
+
+    def on_messages(_: Connection, messages: list[Any]) -> None:
+        end.got += messages
+        end.hub._back = ClosedEpoll()  # type: ignore[assignment]
+
+    def on_fault() -> None:
+        end.hub._back = epoll
+        failed.set()
+
+    end.hub._on_messages = on_messages
+    end.hub.on_fault = on_fault
+    end.hub.start_thread()
+    end.peer.send(m.Recall())
+    assert failed.wait(10)
+    end.hub._on_messages = end._messages
+    end.peer.send(m.Recall())
+    assert end.hub.attend(lambda: len(end.got) == 2, 10)

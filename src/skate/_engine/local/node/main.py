@@ -248,9 +248,14 @@ class Node:
             return
         self.connections.pop(number, None)
         peer = self.machine.peers.get(number)
-        if peer is not None and (peer.is_driver or not self.processes.knows(number)):
+        if peer is None:
+            return
+        if peer.is_driver or not self.processes.knows(number):
             self.machine.handle(HOST, m.WorkerGone(number), now)
-        # The end of a worker is handled once its exit code is known.
+        else:
+            # Its end is handled once its exit code is known. A process that is ending keeps its code; one that
+            # lives on has closed its descriptors, and nothing else would end it.
+            self.processes.kill(number)
 
     def _close(self, connection: Connection) -> None:
         descriptor = connection.fileno()

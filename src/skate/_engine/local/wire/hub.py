@@ -248,12 +248,14 @@ class Hub:
     def _resign(self) -> None:
         """Stop leading: the next waiting thread or the background thread takes over."""
         self._leader = None
-        if self._thread is not None and not self.closed:
-            self._armed = True
-            self._back.modify(self._front.fileno(), _IN)
-        self._role.release()
-        if self._followers:
-            self._wake_follower()
+        try:
+            if self._thread is not None and not self.closed:
+                self._armed = True
+                self._back.modify(self._front.fileno(), _IN)
+        finally:
+            self._role.release()
+            if self._followers:
+                self._wake_follower()
 
     def _wake_follower(self) -> None:
         try:
@@ -346,24 +348,29 @@ class Hub:
         return self.closed
 
     def _run(self) -> None:
-        while not self._is_closed():  # checked here too, because the wake-up of `close` may be read below
-            self._back.poll(-1, 1)
-            if self._is_closed():
-                return
-            if self._held_back:
-                self._linger()
-            if not self._role.acquire(blocking=False):
-                continue
-            self._leader = threading.get_ident()
-            self._armed = False
+        try:
+            while not self._is_closed():  # checked here too, because the wake-up of `close` may be read below
+                self._back.poll(-1, 1)
+                if self._is_closed():
+                    return
+                if self._held_back:
+                    self._linger()
+                if self._role.acquire(blocking=False):
+                    self._read_in_background()
+        except Exception:
+            # Without this thread the process would hang, so it fails visibly.
+            self.on_fault()
+
+    def _read_in_background(self) -> None:
+        self._leader = threading.get_ident()
+        self._armed = False
+        try:
             self._back.modify(self._front.fileno(), 0)
-            try:
-                self._handle(self._front.poll(0, 64))
-            except Exception:
-                # Without this thread the process would hang, so it fails visibly.
-                self.on_fault()
-            finally:
-                self._resign()
+            self._handle(self._front.poll(0, 64))
+        except Exception:
+            self.on_fault()  # before the threads that wait are woken: they check whether the channel is closed
+        finally:
+            self._resign()
 
     def _linger(self) -> None:
         """Let bursts grow for a short time and send them; return after a while to read again.
