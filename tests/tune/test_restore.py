@@ -71,6 +71,53 @@ class TestRestore:
         results = tune.Tuner.restore(path, function).fit()
         assert [(r.metrics["step"], r.metrics["first"]) for r in results] == [(5, 0), (5, 3)]
 
+    def test_an_error_reads_the_same_after_two_restores(self, tmp_path: Path) -> None:
+        def function(config: dict[str, Any]) -> None:
+            raise ValueError("no")
+
+        run = tune.RunConfig(name="experiment", storage_path=str(tmp_path))
+        tune.Tuner(function, run_config=run).fit()
+        for _ in range(2):
+            results = tune.Tuner.restore(str(tmp_path / "experiment"), function).fit()
+            assert [str(error) for error in results.errors] == ["ValueError: no"]
+
+    def test_a_second_experiment_of_the_same_name_restores_without_the_first(self, tmp_path: Path) -> None:
+        def function(config: dict[str, Any]) -> dict[str, int]:
+            return {"x": config["x"]}
+
+        run = tune.RunConfig(name="experiment", storage_path=str(tmp_path))
+        for values in ([1, 2], [3]):
+            tune.Tuner(function, param_space={"x": tune.grid_search(values)}, run_config=run).fit()
+        results = tune.Tuner.restore(str(tmp_path / "experiment"), function).get_results()
+        assert [result.metrics["x"] for result in results] == [3]
+
+    def test_callbacks_get_their_state_back(self, tmp_path: Path) -> None:
+        class Count(tune.Callback):
+            def __init__(self) -> None:
+                self.ended = 0
+
+            def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+                self.ended += 1
+
+            def get_state(self) -> dict[str, Any]:
+                return {"ended": self.ended}
+
+            def set_state(self, state: dict[str, Any]) -> None:
+                self.ended += state["ended"]
+
+        def function(config: dict[str, Any]) -> None:
+            if config["x"] == 2 and not (tmp_path / "failed").exists():
+                (tmp_path / "failed").touch()
+                raise ValueError("once")
+
+        run = tune.RunConfig(name="experiment", storage_path=str(tmp_path), callbacks=[Count()])
+        tune.Tuner(function, param_space={"x": tune.grid_search([0, 1, 2])}, run_config=run).fit()
+        restored = tune.Tuner.restore(str(tmp_path / "experiment"), function, restart_errored=True)
+        restored.fit()
+        [count] = restored._run_config.callbacks or []
+        assert isinstance(count, Count)
+        assert count.ended == 3
+
     def test_a_folder_without_an_experiment_is_refused(self, tmp_path: Path) -> None:
         assert not tune.Tuner.can_restore(tmp_path)
         with pytest.raises(ValueError, match="holds no experiment to restore"):

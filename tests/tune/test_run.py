@@ -100,7 +100,7 @@ def test_several_experiments_run_one_after_another(tmp_path: Path) -> None:
     )
     assert [trial.config["x"] for trial in trials] == [1, 2, 2]
     with pytest.raises(tune.TuneError, match=r"unknown field 'num_sample'.*Did you mean 'num_samples'"):
-        tune.Experiment("third", parabola, num_sample=2)
+        tune.run_experiments(tune.Experiment("third", parabola, num_sample=2))
 
 
 def test_an_experiment_resumes_by_its_name(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from skate._base.suggestions import did_you_mean
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.callback import Callback
 from skate.tune.error import TuneError
@@ -90,7 +92,7 @@ def run(
         export_formats: Accepted for programs written for Ray; has no effect.
         max_failures: How often a failed trial is restarted.
         fail_fast: Whether the experiment ends at the first failed trial.
-        restore: Not supported: load a checkpoint in the trainable.
+        restore: Not supported: load the checkpoint in the trainable.
         resume: Whether to continue an experiment of the same name: True, "AUTO" to do so if there is one, or False.
         resume_config: What happens to the trials of such an experiment.
         reuse_actors: Whether a trainable class is kept for the next trial.
@@ -110,6 +112,7 @@ def run(
         TuneError: A trial has failed, and `raise_on_failed_trial` is true.
     """
     if isinstance(run_or_experiment, Experiment):
+        _check_spec(run_or_experiment.spec)
         given = {key: value for key, value in run_or_experiment.spec.items() if key != "run"}
         return run(run_or_experiment.run_identifier, name=run_or_experiment.name, **given)
     if restore is not None:
@@ -160,6 +163,14 @@ def run(
     if failed and raise_on_failed_trial:
         raise TuneError("Trials did not complete", failed) from failed[0].error
     return analysis
+
+
+def _check_spec(spec: Mapping[str, Any]) -> None:
+    """Raise TuneError if an experiment has an argument that `run` does not take."""
+    known = [name for name in inspect.signature(run).parameters if name not in ("run_or_experiment", "name")]
+    for name in spec:
+        if name != "run" and name not in known:
+            raise TuneError(f"unknown field {name!r} of an experiment.{did_you_mean(name, known)}")
 
 
 def _resumed(
@@ -216,6 +227,8 @@ def run_experiments(
     else:
         found = list(experiments)
     trials: list[Trial] = []
+    for experiment in found:
+        _check_spec(experiment.spec)
     for experiment in found:
         common = {
             "scheduler": scheduler,

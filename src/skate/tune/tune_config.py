@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from skate.air import _arguments as arguments
 from skate.tune.schedulers import TrialScheduler
@@ -78,8 +78,6 @@ class ResumeConfig:
         RESUME = "resume"
         RESTART = "restart"
         SKIP = "skip"
-
-    RESUME: ClassVar = ResumeType.RESUME
 
     finished: ResumeType = ResumeType.SKIP
     unfinished: ResumeType = ResumeType.RESUME

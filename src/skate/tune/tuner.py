@@ -18,7 +18,7 @@ from skate.tune._trainers import TrainerFunction, check_space, run_config_of
 from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.experiment import Trial
-from skate.tune.impl.config import RunConfig
+from skate.tune.impl.config import RunConfig, check_local
 from skate.tune.progress_reporter import ReporterCallback
 from skate.tune.registry import check_trainable, get_trainable_cls
 from skate.tune.result_grid import ResultGrid
@@ -126,11 +126,12 @@ class Tuner:
             resume_errored: Whether failed trials continue from their latest checkpoints.
             restart_errored: Whether failed trials start again.
             param_space: The same search space; that of the first run by default.
-            storage_filesystem: Not supported yet.
+            storage_filesystem: Not supported.
 
         Raises:
             ValueError: The folder holds no experiment.
         """
+        check_local(os.fspath(path), storage_filesystem)
         folder = ExperimentFolder(Path(os.fspath(path)))
         stored = folder.read_state(TUNER) if folder.exists() else None
         if stored is None:
@@ -177,7 +178,10 @@ class Tuner:
             trials = self._restored(folder, settings) if self._resume is not None else []
             recorder.created = len(trials)
             if self._resume is None:
+                recorder.start()
                 folder.write_state(self._state(), TUNER)
+            else:
+                recorder.compact(trials)
             progress = self._progress(folder)
             reporter = self._run_config.progress_reporter
             if reporter is not None:
@@ -193,7 +197,7 @@ class Tuner:
             finally:
                 for each in progress:
                     each.close()
-                recorder.save_state(settings.search, settings.scheduler)
+                recorder.save_state(settings)
         finally:
             recorder.close()
         self._results = self._grid(folder, controller.get_trials())
@@ -317,6 +321,9 @@ class Tuner:
         created = 0
         if state is not None:
             settings.search, settings.scheduler = state["search"], state["scheduler"]
+            for callback, saved in zip(settings.callbacks, state["callbacks"], strict=False):
+                if saved is not None:
+                    callback.set_state(saved)
             created = state["created"]
         for _ in trials[created:]:  # the state is older than the journal: pass over trials that exist
             settings.search.next_trial()

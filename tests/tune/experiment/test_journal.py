@@ -84,6 +84,20 @@ def test_compaction_replaces_the_records_and_appending_continues(path: Path) -> 
     assert sorted(each.name for each in path.parent.iterdir()) == ["journal.jsonl", "journal.lock"]
 
 
+def test_rotation_keeps_the_old_records_under_another_name(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.rotate()  # nothing to keep
+        for record in RECORDS[:2]:
+            journal.append(record)
+            journal.rotate()
+        journal.append(RECORDS[2])
+    assert list(read(path)) == [RECORDS[2]]
+    assert [list(read(path.with_name(f"journal-{number}.jsonl"))) for number in (1, 2)] == [
+        [RECORDS[0]],
+        [RECORDS[1]],
+    ]
+
+
 def test_a_second_writer_is_refused_and_told_the_process_of_the_first(path: Path) -> None:
     with Journal(path), pytest.raises(TuneError, match=rf"another program \(process {os.getpid()}\)"):
         Journal(path)

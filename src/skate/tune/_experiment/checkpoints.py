@@ -1,13 +1,19 @@
-"""Which checkpoints of a trial are kept."""
+"""The checkpoints of trials: saved when a scheduler asks for them, and kept as the user asks."""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import skate
+from skate.exceptions import RayActorError, RayTaskError
+from skate.train import Checkpoint
 from skate.tune.impl.config import CheckpointConfig
+
+log = logging.getLogger("skate.tune")
 
 
 @dataclass(frozen=True)
@@ -50,3 +56,38 @@ def _score(checkpoint: KeptCheckpoint, config: CheckpointConfig) -> float:
     if not isinstance(value, int | float) or math.isnan(value):
         return -math.inf
     return float(value) if config.checkpoint_score_order == "max" else -float(value)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint, and the metrics that were reported with it."""
+
+    checkpoint: Checkpoint | None
+    metrics: dict[str, Any]
+
+
+class SaveHandle:
+    """A checkpoint that a worker saves.
+
+    Args:
+        reference: The name of the checkpoint, once it is saved; None for one that exists.
+        store: Registers the checkpoint by its name, or returns the latest for None.
+    """
+
+    def __init__(self, reference: Any, store: Callable[[str | None], Saved]) -> None:
+        self._reference = reference
+        self._store = store
+        self._saved: Saved | None = None
+
+    def resolve(self, block: bool = True) -> Saved | None:
+        """Return the checkpoint; None if it is not saved yet and `block` is false, or if its worker has died."""
+        if self._saved is None:
+            if not block and self._reference is not None and not skate.wait([self._reference], timeout=0)[0]:
+                return None
+            try:
+                name = None if self._reference is None else skate.get(self._reference)
+            except (RayTaskError, RayActorError) as error:
+                log.warning("a checkpoint could not be saved: %s", error)
+                return None
+            self._saved = self._store(name)
+        return self._saved

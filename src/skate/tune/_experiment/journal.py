@@ -84,6 +84,17 @@ class Journal:
         self._file = self.path.open("ab")
         self._pending = False
 
+    def rotate(self) -> None:
+        """Start an empty file; one with records is kept under another name."""
+        if not self.size:
+            return
+        self._file.close()
+        number = 1
+        while (old := self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}")).exists():
+            number += 1
+        self.path.rename(old)
+        self._file = self.path.open("ab")
+
     def close(self) -> None:
         """Commit, and let other programs open the journal."""
         try:

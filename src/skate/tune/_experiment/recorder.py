@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from skate.exceptions import RayTaskError
 from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint
 from skate.tune._experiment.folder import ExperimentFolder, decode, encode
+from skate.tune._experiment.journal import Record
+from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
+
+if TYPE_CHECKING:
+    from skate.tune._loop.settings import Settings
 
 SYNC_INTERVAL_S = 1.0  # between two writes to the disk itself
 _STATE_SHARE = 0.02  # of the time, for saving the state of the search
@@ -37,51 +42,29 @@ class Recorder:
     def added(self, trial: Trial) -> None:
         """A trial was created."""
         self.created += 1
-        self._journal.append(
-            {
-                "event": "added",
-                "trial": trial.trial_id,
-                "trainable": trial.trainable_name,
-                "config": encode(trial.config),
-                "params": encode(trial.evaluated_params),
-                "tag": trial.experiment_tag,
-                "name": trial.custom_trial_name,
-                "dirname": trial.relative_logdir,
-            }
-        )
+        self._journal.append(_added(trial))
 
     def changed(self, trial: Trial) -> None:
         """A scheduler has given a trial another configuration and another checkpoint."""
-        self._journal.append(
-            {
-                "event": "changed",
-                "trial": trial.trial_id,
-                "config": encode(trial.config),
-                "checkpoint": None if trial.checkpoint is None else trial.checkpoint.path,
-                "metrics": encode(trial.checkpoint_metrics),
-            }
-        )
+        self._journal.append(_changed(trial))
 
     def checkpoint(self, trial: Trial, name: str, metrics: Mapping[str, Any]) -> None:
         """A trial has saved a checkpoint."""
-        self._journal.append(
-            {"event": "checkpoint", "trial": trial.trial_id, "name": name, "metrics": encode(dict(metrics))}
-        )
+        self._journal.append(_checkpoint(trial, name, metrics))
 
     def ended(self, trial: Trial) -> None:
         """A trial has ended."""
-        error = trial.error.cause if isinstance(trial.error, RayTaskError) else trial.error
-        self._journal.append(
-            {
-                "event": "ended",
-                "trial": trial.trial_id,
-                "status": trial.status,
-                "result": encode(trial.last_result),
-                "error": None if error is None else encode(f"{type(error).__name__}: {error}"),
-            }
-        )
+        self._journal.append(_ended(trial))
 
-    def step(self, search: Any, scheduler: Any) -> None:
+    def start(self) -> None:
+        """Start a new journal; that of an earlier experiment in the same folder is renamed."""
+        self._journal.rotate()
+
+    def compact(self, trials: Iterable[Trial]) -> None:
+        """Replace the journal by one with the current state of each trial."""
+        self._journal.compact(record for trial in trials for record in _records(trial))
+
+    def step(self, settings: Settings) -> None:
         """Flush the records of a step to the operating system; at intervals, sync the disk and save the state."""
         self._journal.flush()
         now = time.monotonic()
@@ -89,18 +72,77 @@ class Recorder:
             self._journal.commit()
             self._last_sync = now
         if now >= self._next_state:
-            self.save_state(search, scheduler)
+            self.save_state(settings)
 
-    def save_state(self, search: Any, scheduler: Any) -> None:
-        """Save the state of the search and of the scheduler."""
+    def save_state(self, settings: Settings) -> None:
+        """Save the state of the search, the scheduler and the callbacks."""
         begun = time.monotonic()
-        self._folder.write_state({"search": search, "scheduler": scheduler, "created": self.created})
+        self._folder.write_state(
+            {
+                "search": settings.search,
+                "scheduler": settings.scheduler,
+                "callbacks": [callback.get_state() for callback in settings.callbacks],
+                "created": self.created,
+            }
+        )
         now = time.monotonic()
         self._next_state = now + max(SYNC_INTERVAL_S, (now - begun) / _STATE_SHARE)
 
     def close(self) -> None:
         """Wait until all records are on disk."""
         self._journal.close()
+
+
+def _added(trial: Trial) -> Record:
+    return {
+        "event": "added",
+        "trial": trial.trial_id,
+        "trainable": trial.trainable_name,
+        "config": encode(trial.config),
+        "params": encode(trial.evaluated_params),
+        "tag": trial.experiment_tag,
+        "name": trial.custom_trial_name,
+        "dirname": trial.relative_logdir,
+    }
+
+
+def _changed(trial: Trial) -> Record:
+    return {
+        "event": "changed",
+        "trial": trial.trial_id,
+        "config": encode(trial.config),
+        "checkpoint": None if trial.checkpoint is None else trial.checkpoint.path,
+        "metrics": encode(trial.checkpoint_metrics),
+    }
+
+
+def _checkpoint(trial: Trial, name: str, metrics: Mapping[str, Any]) -> Record:
+    return {"event": "checkpoint", "trial": trial.trial_id, "name": name, "metrics": encode(dict(metrics))}
+
+
+def _ended(trial: Trial) -> Record:
+    return {
+        "event": "ended",
+        "trial": trial.trial_id,
+        "status": trial.status,
+        "result": encode(trial.last_result),
+        "error": None if trial.error is None else encode(_describe(trial.error)),
+    }
+
+
+def _describe(error: Exception) -> str:
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    return str(cause) if isinstance(cause, TuneError) else f"{type(cause).__name__}: {cause}"
+
+
+def _records(trial: Trial) -> Iterator[Record]:
+    """Yield the records from which `read_trials` rebuilds the trial as it is now."""
+    yield _added(trial)
+    for kept in trial.kept:
+        yield _checkpoint(trial, kept.name, kept.metrics)
+    yield _changed(trial)
+    if trial.is_finished():
+        yield _ended(trial)
 
 
 def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) -> list[Trial]:
@@ -135,8 +177,6 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
             trial.status = record["status"]
             trial.update_last_result(decode(record["result"]))
             if record["error"] is not None:
-                from skate.tune.error import TuneError
-
                 trial.error = TuneError(decode(record["error"]))
     for trial in trials.values():
         there = folder.trial_path(trial)

@@ -13,10 +13,9 @@ import skate
 from skate._api import variables
 from skate.exceptions import RayActorError, RayTaskError
 from skate.train import Checkpoint
-from skate.tune._experiment.checkpoints import KeptCheckpoint, select_dropped
+from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, select_dropped
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
-from skate.tune._loop.saves import Saved, SaveHandle
 from skate.tune._loop.settings import Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
 from skate.tune._workers.messages import Assignment, Report, Step
@@ -30,7 +29,8 @@ from skate.tune.search import SearchAlgorithm
 log = logging.getLogger("skate.tune")
 
 MAX_WAITING = 16  # trials that are created ahead of the resources
-_POLL_S = 1.0  # between two looks at time budgets, and at resources that other programs use
+_POLL_S = 1.0  # between two looks at the time budget
+_SUGGESTION_POLL_S = 0.05  # between two requests to a search that has no suggestion, which sends no event
 
 _STEP, _STOP = "step", "stop"  # calls of a worker
 
@@ -122,8 +122,9 @@ class TuneController:
 
     def exploit(self, trial: Trial, source: Trial, config: dict[str, Any], checkpoint: Any) -> bool:
         """Give a trial a checkpoint of another one and a configuration, and run it again later."""
-        saved = checkpoint.resolve() if isinstance(checkpoint, SaveHandle) else None
-        if not isinstance(checkpoint, SaveHandle):
+        if isinstance(checkpoint, SaveHandle):
+            saved = checkpoint.resolve()
+        else:
             saved = Saved(checkpoint, source.checkpoint_metrics)
         if saved is None or saved.checkpoint is None:
             return False
@@ -154,14 +155,14 @@ class TuneController:
         self._call("setup", stop=self._settings.stopper, num_samples=self._settings.search.total_samples)
         try:
             self._start_trials()
-            while self._live and not self._stopped:
+            while not self._stopped and (self._live or not self._settings.search.is_finished()):
                 self._iteration += 1
                 self._call("on_step_begin", iteration=self._iteration, trials=self._trials)
                 self._process_calls()
                 self._stopped = self._stopped or self._settings.stopper.stop_all()
                 if not self._stopped:
                     self._start_trials()
-                self._recorder.step(self._settings.search, self._settings.scheduler)
+                self._recorder.step(self._settings)
                 self._call("on_step_end", iteration=self._iteration, trials=self._trials)
             for trial in list(self._live):
                 self.stop_trial(trial)
@@ -260,8 +261,7 @@ class TuneController:
 
     def _process_calls(self) -> None:
         if not self._calls:
-            if not self._running:  # trials wait for the scheduler or for resources
-                time.sleep(0.0 if self._pending or self._paused else _POLL_S)
+            self._wait_for_search()
             return
         ready, _ = skate.wait(list(self._calls), num_returns=1, timeout=_POLL_S)
         if ready and len(self._calls) > 1:
@@ -269,6 +269,20 @@ class TuneController:
         for reference in ready:
             kind, running = self._calls.pop(reference)
             self._process(kind, running, reference)
+
+    def _wait_for_search(self) -> None:
+        """Wait a moment for a search that has no suggestion yet.
+
+        Raises:
+            TuneError: Trials wait, and nothing runs that could make the scheduler continue one of them.
+        """
+        if self._live:
+            scheduler = type(self._settings.scheduler).__name__
+            raise TuneError(
+                f"the experiment cannot continue: no trial is running, and {scheduler} starts none of the "
+                f"{len(self._pending)} pending and {len(self._paused)} paused trials."
+            )
+        time.sleep(_SUGGESTION_POLL_S)
 
     def _process(self, kind: str, running: _Running, reference: Any) -> None:
         trial = running.trial

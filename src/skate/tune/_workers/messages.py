@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.fs as pafs
@@ -26,7 +26,6 @@ class Assignment:
         iteration: The number of reports so far.
         time_total_s: The training time so far, in seconds.
         resources: The resources of the trial.
-        extra: Attributes for callbacks of integrations.
     """
 
     trial_id: str
@@ -40,7 +39,6 @@ class Assignment:
     iteration: int = 0
     time_total_s: float = 0.0
     resources: PlacementGroupFactory | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

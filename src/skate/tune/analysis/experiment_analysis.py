@@ -131,8 +131,8 @@ class ExperimentAnalysis:
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:
-        """The latest checkpoint of the best trial."""
-        return self.best_trial.checkpoint
+        """The best checkpoint of the best trial."""
+        return self.get_best_checkpoint(self.best_trial)
 
     @property
     def best_dataframe(self) -> pd.DataFrame:
@@ -147,9 +147,13 @@ class ExperimentAnalysis:
     def get_best_checkpoint(
         self, trial: Trial, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
-        """Return the latest checkpoint of a trial, which the best trials have kept."""
-        self._objective(metric, mode)
-        return trial.checkpoint
+        """Return the kept checkpoint of a trial that was reported with the best metric, or None."""
+        metric, mode = self._objective(metric, mode)
+        scored = [each for each in trial.kept if isinstance(each.metrics.get(metric), int | float)]
+        if not scored:
+            return None
+        best = (max if mode == "max" else min)(scored, key=lambda each: each.metrics[metric])
+        return Checkpoint(f"{self._folder.trial_path(trial)}/{best.name}", self._folder.filesystem)
 
     def get_last_checkpoint(
         self, trial: Trial | None = None, metric: str = "training_iteration", mode: str = "max"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from skate._base.suggestions import did_you_mean
 from skate.tune.error import TuneError
 
 __all__ = ["Experiment"]
@@ -19,13 +17,9 @@ class Experiment:
         name: The name of the experiment.
         run: The trainable: a function, a subclass of `Trainable`, or a registered name.
         **spec: Arguments of `tune.run`.
-
-    Raises:
-        TuneError: An argument of `tune.run` is unknown.
     """
 
     def __init__(self, name: str, run: str | Callable[..., Any] | type, **spec: Any) -> None:
-        check_spec(spec)
         self.name = name
         self.spec: dict[str, Any] = {
             "run": run,
@@ -37,7 +31,7 @@ class Experiment:
         """Return the experiment of a dictionary, as it is written in JSON or YAML.
 
         Raises:
-            TuneError: The dictionary names no trainable, or an unknown argument.
+            TuneError: The dictionary names no trainable.
         """
         if "run" not in spec:
             raise TuneError(f"the experiment {name!r} names no trainable: add `run`. It has {sorted(spec)}.")
@@ -48,17 +42,3 @@ class Experiment:
     def run_identifier(self) -> Any:
         """The trainable."""
         return self.spec["run"]
-
-
-def check_spec(spec: Mapping[str, Any]) -> None:
-    """Raise if an experiment has an argument that `tune.run` does not take.
-
-    Raises:
-        TuneError: The name and the closest known one.
-    """
-    from skate.tune.tune import run
-
-    known = [name for name in inspect.signature(run).parameters if name not in ("run_or_experiment", "name")]
-    for name in spec:
-        if name not in known:
-            raise TuneError(f"unknown field {name!r} of an experiment.{did_you_mean(name, known)}")

@@ -81,12 +81,13 @@ class RunConfig:
 
     Args:
         name: The name of the experiment and of its folder below `storage_path`.
-        storage_path: The folder of all experiments. The default is `$SKATE_STORAGE_PATH` or `~/skate_results`.
-        storage_filesystem: A pyarrow or fsspec filesystem for that path.
+        storage_path: The folder of all experiments, on a local disk. The default is `$SKATE_STORAGE_PATH` or
+            `~/skate_results`.
+        storage_filesystem: Not supported.
         failure_config: How failed trials are handled.
         checkpoint_config: Which checkpoints are saved and kept.
         sync_config: Accepted for programs written for Ray; has no effect.
-        verbose: 0 for no output, 1 for a table of trials and a summary, 2 for each result.
+        verbose: 0 for no output; otherwise a table of trials on a terminal, and lines in the log.
         stop: When trials stop: metrics with the values at which a trial ends, a `Stopper`, or a function of the trial's
             id and its result.
         callbacks: Objects that receive the events of the experiment.
@@ -112,7 +113,21 @@ class RunConfig:
         self.storage_path = os.fspath(
             self.storage_path or os.environ.get(STORAGE_VARIABLE) or Path(DEFAULT_STORAGE).expanduser()
         )
+        check_local(self.storage_path, self.storage_filesystem)
         if self.name is not None:
             self.name = arguments.folder_name("name", self.name)
         self.failure_config = self.failure_config or FailureConfig()
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
+
+
+def check_local(path: str, filesystem: Any) -> None:
+    """Raise if an experiment is to be stored elsewhere than on a local disk.
+
+    Raises:
+        NotImplementedError: The path is a URI, or a filesystem is given.
+    """
+    if filesystem is not None or "://" in path:
+        what = f"`storage_path` is {path!r}" if filesystem is None else "`storage_filesystem` is given"
+        raise NotImplementedError(
+            f"{what}: Tune stores experiments on local disks only. Use a local folder, and copy it afterwards."
+        )
