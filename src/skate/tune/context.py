@@ -21,7 +21,7 @@ class TuneContext:
 
     def get_trial_resources(self) -> PlacementGroupFactory | None:
         """Return the resources of the trial."""
-        return need_session("get_trial_resources()").assignment.resources
+        return need_session("get_trial_resources()").resources
 
     def get_trial_dir(self) -> str:
         """Return the trial's folder."""
@@ -29,7 +29,7 @@ class TuneContext:
 
     def get_experiment_name(self) -> str:
         """Return the name of the experiment."""
-        return need_session("get_experiment_name()").assignment.experiment_name
+        return need_session("get_experiment_name()").settings.experiment_name
 
 
 _context = TuneContext()

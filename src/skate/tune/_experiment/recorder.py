@@ -125,7 +125,9 @@ def _ended(trial: Trial) -> Record:
         "event": "ended",
         "trial": trial.trial_id,
         "status": trial.status,
-        "result": encode(trial.last_result),
+        "result": encode(
+            {name: value for name, value in trial.last_result.items() if value is not trial.config}
+        ),
         "error": None if trial.error is None else encode(_describe(trial.error)),
     }
 
@@ -175,7 +177,10 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
             trial.checkpoint_metrics = decode(record["metrics"])
         elif record["event"] == "ended":
             trial.status = record["status"]
-            trial.update_last_result(decode(record["result"]))
+            result = decode(record["result"])
+            if result:
+                result.setdefault("config", trial.config)
+            trial.update_last_result(result)
             if record["error"] is not None:
                 trial.error = TuneError(decode(record["error"]))
     for trial in trials.values():

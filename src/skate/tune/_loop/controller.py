@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 import skate
@@ -18,7 +19,7 @@ from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
 from skate.tune._loop.settings import Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
-from skate.tune._workers.messages import Assignment, Report, Step
+from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
 from skate.tune._workers.session import STOP_TIMEOUT_S
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
@@ -71,10 +72,14 @@ class TuneController:
         assert checkpoints is not None
         self._pool = WorkerPool(
             skate.put(settings.trainable),
-            checkpoints.checkpoint_frequency,
-            bool(checkpoints.checkpoint_at_end),
-            settings.reuse_trainables,
-            os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
+            WorkerSettings(
+                folder.path.name,
+                folder.filesystem,
+                checkpoints.checkpoint_frequency,
+                bool(checkpoints.checkpoint_at_end),
+                settings.reuse_trainables,
+                os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
+            ),
         )
         self._reuse_actors = settings.reuse_trainables
         self._resource_updater = self._pool
@@ -232,7 +237,7 @@ class TuneController:
             return False
         running = self._running[trial] = _Running(trial, worker)
         self._set_status(trial, Trial.RUNNING)
-        self._watch(_STEP, running, worker.actor.start.remote(self._assignment(trial)))
+        self._watch(_STEP, running, worker.actor.start.remote(self._assignment(trial).to_fields()))
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
         if trial.checkpoint is not None:
             self._call("on_trial_restore", **info)
@@ -243,15 +248,12 @@ class TuneController:
         return Assignment(
             trial.trial_id,
             str(trial),
-            self._folder.path.name,
             trial.config,
             self._folder.trial_path(trial),
-            self._folder.filesystem,
             checkpoint=None if trial.checkpoint is None else trial.checkpoint.path,
             next_checkpoint=trial.next_checkpoint,
             iteration=trial.checkpoint_metrics.get(TRAINING_ITERATION, 0),
             time_total_s=trial.checkpoint_metrics.get(TIME_TOTAL_S, 0.0),
-            resources=trial.placement_group_factory,
         )
 
     def _watch(self, kind: str, running: _Running, reference: Any) -> None:
@@ -324,7 +326,10 @@ class TuneController:
             self._watch(_STEP, running, running.worker.actor.step.remote())
 
     def _reported(self, trial: Trial, report: Report, *, done: bool) -> str:
-        result = report.metrics
+        # All trials share the names of the metrics, which arrive as copies.
+        result = {
+            intern(name) if type(name) is str else name: value for name, value in report.metrics.items()
+        }
         result[TRIAL_ID] = trial.trial_id
         result[EXPERIMENT_TAG] = trial.experiment_tag
         result.setdefault("config", trial.config)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import skate
+from skate.tune._workers.messages import WorkerSettings
 from skate.tune._workers.worker import TrialWorker
 from skate.tune.execution.placement_groups import PlacementGroupFactory, TrainerResources
 from skate.util.placement_group import PlacementGroup, remove_placement_group
@@ -33,11 +34,13 @@ class WorkerPool:
     """Creates workers as far as the resources of the session allow.
 
     Args:
-        arguments: The arguments of `TrialWorker`.
+        trainable: A reference to the trainable.
+        settings: What all workers have in common.
     """
 
-    def __init__(self, *arguments: Any) -> None:
-        self._arguments = arguments
+    def __init__(self, trainable: Any, settings: WorkerSettings) -> None:
+        self._trainable = trainable
+        self._settings = settings
         self._idle: dict[PlacementGroupFactory, list[Worker]] = {}
         self._live: set[Worker] = set()
         self._free = skate.available_resources()
@@ -134,8 +137,9 @@ class WorkerPool:
                 placement_group_bundle_index=-1 if resources.head_bundle_is_empty else 0,
                 placement_group_capture_child_tasks=True,
             )
-        worker = Worker(
-            skate.remote(TrialWorker).options(**options).remote(*self._arguments), resources, group
+        actor = (
+            skate.remote(TrialWorker).options(**options).remote(self._trainable, self._settings, resources)
         )
+        worker = Worker(actor, resources, group)
         self._live.add(worker)
         return worker

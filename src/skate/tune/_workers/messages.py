@@ -7,38 +7,56 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from skate.tune.execution.placement_groups import PlacementGroupFactory
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What all trials of an experiment have in common.
+
+    Attributes:
+        experiment_name: The name of the experiment.
+        filesystem: The filesystem of its folder.
+        checkpoint_frequency: Steps between two checkpoints of a class; 0 for none.
+        checkpoint_at_end: Whether a class saves a checkpoint when it ends.
+        reuse_trainable: Whether an instance of a class is kept for the next trial.
+        driver: The process of the driver. A worker in another process works in the folder of its trial; None to stay
+            in the folder of the program.
+    """
+
+    experiment_name: str
+    filesystem: pafs.FileSystem
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool = False
+    reuse_trainable: bool = False
+    driver: int | None = None
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A trial for a worker.
+    """A trial for a worker. It travels as a dictionary of plain values, which are faster to pickle.
 
     Attributes:
         trial_id: The id of the trial.
         trial_name: Its name.
-        experiment_name: The name of its experiment.
         config: Its configuration.
         folder: The trial's folder.
-        filesystem: The filesystem of the folder.
         checkpoint: The path of the checkpoint to resume from.
         next_checkpoint: The number of the next checkpoint.
         iteration: The number of reports so far.
         time_total_s: The training time so far, in seconds.
-        resources: The resources of the trial.
     """
 
     trial_id: str
     trial_name: str
-    experiment_name: str
     config: dict[str, Any]
     folder: str
-    filesystem: pafs.FileSystem
     checkpoint: str | None = None
     next_checkpoint: int = 0
     iteration: int = 0
     time_total_s: float = 0.0
-    resources: PlacementGroupFactory | None = None
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return dict(vars(self))
 
 
 @dataclass(frozen=True)

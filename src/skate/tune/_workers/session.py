@@ -12,9 +12,12 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
+import pyarrow.fs as pafs
+
 from skate.train import Checkpoint
 from skate.train._storage import folders
-from skate.tune._workers.messages import Assignment, Report, Step
+from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
+from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.result import DEFAULT_METRIC
 
 STOP_TIMEOUT_S = 10.0  # for a function that is told to stop at its next report
@@ -30,8 +33,8 @@ class TrialStopped(SystemExit):
 class CheckpointStore:
     """Copies checkpoints to the folder of a trial, and numbers them."""
 
-    def __init__(self, assignment: Assignment) -> None:
-        self._folder, self._filesystem = assignment.folder, assignment.filesystem
+    def __init__(self, assignment: Assignment, filesystem: pafs.FileSystem) -> None:
+        self._folder, self._filesystem = assignment.folder, filesystem
         self._next = assignment.next_checkpoint
 
     def store(self, checkpoint: Checkpoint) -> str:
@@ -56,16 +59,24 @@ class TrialSession:
     Args:
         function: The function; it is called with the configuration.
         assignment: The trial.
+        settings: Those of the experiment.
+        resources: The resources of the trial.
     """
 
-    def __init__(self, function: Callable[[dict[str, Any]], Any], assignment: Assignment) -> None:
+    def __init__(
+        self,
+        function: Callable[[dict[str, Any]], Any],
+        assignment: Assignment,
+        settings: WorkerSettings,
+        resources: PlacementGroupFactory,
+    ) -> None:
         self.assignment = assignment
+        self.settings = settings
+        self.resources = resources
         self.checkpoint = (
-            None
-            if assignment.checkpoint is None
-            else Checkpoint(assignment.checkpoint, assignment.filesystem)
+            None if assignment.checkpoint is None else Checkpoint(assignment.checkpoint, settings.filesystem)
         )
-        self._store = CheckpointStore(assignment)
+        self._store = CheckpointStore(assignment, settings.filesystem)
         self._function = function
         self._condition = threading.Condition()
         self._report: Report | None = None

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from skate.train import Checkpoint
-from skate.tune._workers.messages import Assignment, Report, Step
+from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
 from skate.tune._workers.session import CheckpointStore, TrialSession
+from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.result import (
     DONE,
     HOSTNAME,
@@ -48,41 +49,37 @@ class TrialWorker:
 
     Args:
         trainable: A function, or a subclass of `Trainable`.
-        checkpoint_frequency: Steps between two checkpoints of a class; 0 for none.
-        checkpoint_at_end: Whether a class saves a checkpoint when it ends.
-        reuse_trainable: Whether an instance of a class is kept for the next trial.
-        driver: The process of the driver. A worker in another process works in the folder of its trial; None to stay
-            in the folder of the program.
+        settings: Those of the experiment.
+        resources: The resources of each trial.
     """
 
     def __init__(
         self,
         trainable: Callable[..., Any] | type[Trainable],
-        checkpoint_frequency: int = 0,
-        checkpoint_at_end: bool = False,
-        reuse_trainable: bool = False,
-        driver: int | None = None,
+        settings: WorkerSettings,
+        resources: PlacementGroupFactory,
     ) -> None:
         self._trainable = trainable
-        self._frequency = checkpoint_frequency
-        self._at_end = checkpoint_at_end
-        self._reuse = reuse_trainable
-        self._changes_folder = driver not in (None, os.getpid())
+        self._settings = settings
+        self._resources = resources
+        self._changes_folder = settings.driver not in (None, os.getpid())
         if self._changes_folder:
             os.environ[ORIGINAL_FOLDER] = os.getcwd()
         self._kept: Trainable | None = None
         self._run: _Run | None = None
         self._constants = {PID: os.getpid(), HOSTNAME: platform.node(), NODE_IP: get_node_ip_address()}
 
-    def start(self, assignment: Assignment) -> Step:
-        """Start a trial, and run its first step."""
+    def start(self, fields: dict[str, Any]) -> Step:
+        """Start the trial of an `Assignment` with these fields, and run its first step."""
+        assignment = Assignment(**fields)
         if self._changes_folder:
             os.chdir(assignment.folder)
         if is_trainable_class(self._trainable):
             kept, self._kept = self._kept, None
-            self._run = _ClassRun(self._trainable, assignment, self._frequency, self._at_end, kept)
+            self._run = _ClassRun(self._trainable, assignment, self._settings, self._resources, kept)
         else:
-            self._run = _FunctionRun(self._trainable, assignment, self._constants)
+            session = TrialSession(self._trainable, assignment, self._settings, self._resources)
+            self._run = _FunctionRun(session, self._constants)
         return self.step()
 
     def step(self) -> Step:
@@ -111,18 +108,16 @@ class TrialWorker:
         run, self._run = self._run, None
         assert run is not None
         run.stop()
-        if self._reuse and isinstance(run, _ClassRun):
+        if self._settings.reuse_trainable and isinstance(run, _ClassRun):
             self._kept = run.trainable
 
 
 class _FunctionRun:
-    def __init__(
-        self, function: Callable[..., Any], assignment: Assignment, constants: dict[str, Any]
-    ) -> None:
-        self._session = TrialSession(function, assignment)
+    def __init__(self, session: TrialSession, constants: dict[str, Any]) -> None:
+        self._session = session
         self._constants = constants
-        self._iteration = assignment.iteration
-        self._total = assignment.time_total_s
+        self._iteration = session.assignment.iteration
+        self._total = session.assignment.time_total_s
         self._since_restore = 0
         self._begun = self._last = time.monotonic()
 
@@ -162,14 +157,12 @@ class _ClassRun:
         self,
         kind: type[Trainable],
         assignment: Assignment,
-        frequency: int,
-        at_end: bool,
+        settings: WorkerSettings,
+        resources: PlacementGroupFactory,
         kept: Trainable | None,
     ) -> None:
-        self._assignment = assignment
-        self._frequency = frequency
-        self._at_end = at_end
-        self._store = CheckpointStore(assignment)
+        self._settings = settings
+        self._store = CheckpointStore(assignment, settings.filesystem)
         if kept is not None and kept.reset(assignment.config):
             self.trainable = kept
         else:
@@ -178,16 +171,17 @@ class _ClassRun:
             self.trainable = kind(config=assignment.config)
         self.trainable._trial_id = assignment.trial_id
         self.trainable._trial_name = assignment.trial_name
-        self.trainable._trial_resources = assignment.resources
+        self.trainable._trial_resources = resources
         self.trainable._logdir = assignment.folder
         if assignment.checkpoint is not None:
-            self.trainable.restore(Checkpoint(assignment.checkpoint, assignment.filesystem))
+            self.trainable.restore(Checkpoint(assignment.checkpoint, settings.filesystem))
 
     def step(self) -> Step:
         metrics = self.trainable.train()
         done = bool(metrics[DONE])
-        due = self._frequency and self.trainable.iteration % self._frequency == 0
-        wanted = due or metrics.pop(SHOULD_CHECKPOINT, False) or (done and self._at_end)
+        frequency = self._settings.checkpoint_frequency
+        due = frequency and self.trainable.iteration % frequency == 0
+        wanted = due or metrics.pop(SHOULD_CHECKPOINT, False) or (done and self._settings.checkpoint_at_end)
         metrics.pop("config", None)  # the controller adds it
         return Step(Report(metrics, self.save() if wanted else None), done)
 

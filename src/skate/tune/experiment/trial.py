@@ -80,8 +80,7 @@ class Trial:
         self.relative_logdir: str | None = None  # the name of its folder, once that exists
         self.local_path: str | None = None  # the path of its folder, once that exists
         self.num_failures = 0
-        self.metric_analysis: dict[str, dict[str, float]] = {}
-        self._recent: dict[str, deque[float]] = {}
+        self._statistics: dict[str, _Statistics] = {}  # empty until the second result
         self.custom_trial_name = trial_name_creator(self) if trial_name_creator else None
         self.custom_dirname = trial_dirname_creator(self) if trial_dirname_creator else None
 
@@ -117,27 +116,56 @@ class Trial:
 
     def update_last_result(self, result: dict[str, Any]) -> None:
         """Record a result, and update the statistics of its numbers."""
+        if self.last_result:
+            if not self._statistics:
+                self._add_to_statistics(self.last_result)
+            self._add_to_statistics(result)
         self.last_result = result
+
+    def _add_to_statistics(self, result: dict[str, Any]) -> None:
         for name, value in _numbers(result):
-            recent = self._recent.setdefault(name, deque(maxlen=max(RECENT)))
-            recent.append(value)
-            known = self.metric_analysis.get(name)
-            count = result.get(TRAINING_ITERATION) or 1
+            known = self._statistics.get(name)
             if known is None:
-                self.metric_analysis[name] = {"max": value, "min": value, "avg": value, "last": value}
+                self._statistics[name] = _Statistics(value)
             else:
-                known["max"] = max(value, known["max"])
-                known["min"] = min(value, known["min"])
-                known["avg"] += (value - known["avg"]) / max(count, 1)
-                known["last"] = value
-            for span in RECENT:
-                latest = list(recent)[-span:]
-                self.metric_analysis[name][f"last-{span}-avg"] = sum(latest) / len(latest)
+                known.add(value, result.get(TRAINING_ITERATION) or 1)
+
+    @property
+    def metric_analysis(self) -> dict[str, dict[str, float]]:
+        """The statistics of each metric: `max`, `min`, `avg`, `last`, and averages of the latest 5 and 10 values."""
+        if self._statistics:
+            return {name: each.as_dict() for name, each in self._statistics.items()}
+        return {name: _Statistics(value).as_dict() for name, value in _numbers(self.last_result)}
 
     def __str__(self) -> str:
         return self.custom_trial_name or f"{self.trainable_name}_{self.trial_id}"
 
     __repr__ = __str__
+
+
+class _Statistics:
+    """The statistics of the values of one metric."""
+
+    __slots__ = ("last", "max", "mean", "min", "recent")
+
+    def __init__(self, value: float) -> None:
+        self.max = self.min = self.mean = self.last = value
+        self.recent = deque((value,), maxlen=max(RECENT))
+
+    def add(self, value: float, count: int) -> None:
+        """Add the value of the result with the number `count`."""
+        self.max = max(value, self.max)
+        self.min = min(value, self.min)
+        self.mean += (value - self.mean) / max(count, 1)
+        self.last = value
+        self.recent.append(value)
+
+    def as_dict(self) -> dict[str, float]:
+        found = {"max": self.max, "min": self.min, "avg": self.mean, "last": self.last}
+        for span in RECENT:
+            latest = list(self.recent)[-span:]
+            found[f"last-{span}-avg"] = sum(latest) / len(latest)
+        return found
 
 
 def _numbers(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -58,14 +58,6 @@ class TuneController(Protocol):
         self, trial: Trial, result: dict[str, Any] | None = None
     ) -> PendingCheckpoint | None:
         """Start saving a checkpoint of a running trial, and return a handle of it."""
-
-
-@runtime_checkable
-class ListsWaitingTrials(Protocol):
-    """A controller that knows its waiting trials, so that nobody has to search all trials for them."""
-
-    def get_waiting_trials(self) -> Iterable[Trial]:
-        """Return the pending trials, then the paused ones, each in the order in which they were added."""
 
 
 @runtime_checkable
@@ -142,8 +134,9 @@ WAITING = (Trial.PENDING, Trial.PAUSED)  # in the order in which they start
 
 def waiting_trials(controller: TuneController) -> Iterator[Trial]:
     """Return the pending trials, then the paused ones, each in the order in which they were added."""
-    if isinstance(controller, ListsWaitingTrials):
-        return iter(controller.get_waiting_trials())
+    listed = getattr(controller, "get_waiting_trials", None)  # which does not search all trials for them
+    if listed is not None:
+        return iter(listed())
     return (trial for status in WAITING for trial in controller.get_trials() if trial.status == status)
 
 

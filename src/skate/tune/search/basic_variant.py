@@ -42,6 +42,7 @@ class _Samples:
         self._constant = constant_grid_search
         self._random_state = random_state
         self._variants: Variants | None = None
+        self._usual: Variants | None = None  # those without a preset point
 
     def next_variant(self) -> tuple[dict[Any, Any], dict[str, Any]] | None:
         """Return the sampled values and the specification of the next trial, or None after the last."""
@@ -53,8 +54,16 @@ class _Samples:
             if self._left <= 0:
                 return None
             self._left -= 1
-            spec = apply_preset(self._spec, self._points.pop(0)) if self._points else self._spec
-            self._variants = Variants(spec, self._constant, self._random_state)
+            if self._points:
+                self._variants = self._start(apply_preset(self._spec, self._points.pop(0)))
+            elif self._usual is None:
+                self._variants = self._usual = self._start(self._spec)
+            else:
+                self._usual.restart()
+                self._variants = self._usual
+
+    def _start(self, spec: dict[str, Any]) -> Variants:
+        return Variants(spec, self._constant, self._random_state)
 
 
 class BasicVariantGenerator(SearchAlgorithm):

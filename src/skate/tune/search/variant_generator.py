@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from skate._base.suggestions import did_you_mean
 from skate.tune.search._space import (
     Path,
@@ -37,6 +39,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_LEAVES = (bool, int, float, str, np.generic, type(None))  # values that contain no domain
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_-]+")  # characters that names of folders do not contain
 
 
@@ -195,18 +198,26 @@ class Variants(Iterator[tuple[dict[Path, Any], dict[str, Any]]]):
     def __init__(
         self, spec: dict[str, Any], constant_grid_search: bool = False, random_state: RandomState = None
     ) -> None:
-        import numpy as np
-
         check_constants(spec)
         seeded = isinstance(random_state, int | np.integer)
         self._random_state = np.random.default_rng(random_state) if seeded else random_state
         self._constant = constant_grid_search
-        self._base = copy_tree(spec)
-        self._sampled: list[Path] = []
-        self._grids = parse_spec_vars(self._base)[2]
-        if constant_grid_search:
-            self._sampled = _Resolution(self._base, self._random_state).resolve()
+        self._spec = copy_tree(spec)
+        _, sampled, self._grids = parse_spec_vars(self._spec)
+        self._domains: list[Path] | None = [
+            path for path, _ in sampled
+        ]  # None if they depend on the grids' values
+        if not all(isinstance(value, _LEAVES) for _, grid in self._grids for value in grid.categories):
+            self._domains = None
         self._count = math.prod([len(grid) for _, grid in self._grids])
+        self.restart()
+
+    def restart(self) -> None:
+        """Continue with the first variant, and sample all values again."""
+        self._base = copy_tree(self._spec) if self._constant else self._spec
+        self._sampled: list[Path] = []
+        if self._constant:
+            self._sampled = _Resolution(self._base, self._random_state).resolve()
         self._next = 0
         self._nested: Variants | None = None  # the combinations of grids that a sampled value contains
         self._nested_paths: list[Path] = []
@@ -225,8 +236,9 @@ class Variants(Iterator[tuple[dict[Path, Any], dict[str, Any]]]):
             spec = self._assign_grids(self._next)
             self._next += 1
             paths = [path for path, _ in self._grids] + self._sampled
-            paths += _Resolution(spec, self._random_state).resolve()
-            if not has_domains(spec):
+            resolution = _Resolution(spec, self._random_state)
+            paths += resolution.resolve(None if self._constant else self._domains)
+            if resolution.is_complete or not has_domains(spec):
                 return _values(spec, paths), spec
             self._nested = Variants(spec, self._constant, self._random_state)
             self._nested_paths = paths
@@ -252,14 +264,23 @@ class _Resolution:
         self._random_state = random_state
         self._active: list[Path] = []
         self._resolved: list[Path] = []
+        self.is_complete = False  # whether the space is known to have no further domain
 
-    def resolve(self) -> list[Path]:
-        """Sample all domains, except for functions that read unassigned grids, and return the paths of the sampled."""
+    def resolve(self, pending: list[Path] | None = None) -> list[Path]:
+        """Sample all domains, except for functions that read unassigned grids, and return the paths of the sampled.
+
+        Args:
+            pending: The domains, if they are known and no grid is left.
+        """
         waiting: set[Path] = set()
+        self.is_complete = pending is not None
         while True:
-            pending = [
-                path for path, domain in domains(self.spec) if not domain.is_grid() and path not in waiting
-            ]
+            if pending is None:
+                pending = [
+                    path
+                    for path, domain in domains(self.spec)
+                    if not domain.is_grid() and path not in waiting
+                ]
             if not pending:
                 return self._resolved
             for path in pending:
@@ -267,6 +288,10 @@ class _Resolution:
                     self._read_domain(path)
                 except _GridNotAssignedError:
                     waiting.add(path)
+                    self.is_complete = False
+            if self.is_complete:
+                return self._resolved
+            pending = None
 
     def read(self, path: Path) -> Any:
         """Return the value at a path for a function, sampled if it is a domain."""
@@ -302,6 +327,8 @@ class _Resolution:
             ) from error
         finally:
             self._active.pop()
+        if not isinstance(value, _LEAVES):
+            self.is_complete = False  # it may contain domains
         assign_value(self.spec, path, copy_tree(value))
         if path not in self._resolved:
             self._resolved.append(path)

@@ -15,6 +15,8 @@ __all__ = ["with_parameters", "with_resources"]
 
 Resources = Mapping[str, float] | PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
 
+_ONE_CPU = resource_dict_to_pg_factory()
+
 
 def with_parameters(trainable: Any, **kwargs: Any) -> Any:
     """Pass objects to every trial through the object store, so that each is stored once.
@@ -118,6 +120,6 @@ def resolve(resources: Resources, config: dict[str, Any]) -> PlacementGroupFacto
 def resources_of(trainable: Any, config: dict[str, Any]) -> PlacementGroupFactory:
     """Return the resources of a trial: those of `with_resources`, of the class, or one CPU."""
     if is_trainable_class(trainable):
-        return trainable.default_resource_request(config) or resource_dict_to_pg_factory()
+        return trainable.default_resource_request(config) or _ONE_CPU
     given = getattr(trainable, "_resources", None)
-    return resource_dict_to_pg_factory() if given is None else resolve(given, config)
+    return _ONE_CPU if given is None else resolve(given, config)
