@@ -404,6 +404,14 @@ ROWS: tuple[Row, ...] = (
         alone=True,
     ),
     Row(
+        name="tune_idle",
+        title="tune: idle time of workers, trials of 10 ms",
+        program="tune",
+        unit="%",
+        bar=Bar(need=10, dream=5, absolute=True),
+        alone=True,
+    ),
+    Row(
         name="serve_up",
         title="serve: serve.run to the first answer",
         program="serve",

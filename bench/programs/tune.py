@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
+import time
 from typing import Any
 
 import meter
@@ -12,17 +13,27 @@ job = meter.Job()
 ray: Any = job.load()
 tune: Any = importlib.import_module(f"{job.system}.tune")
 
+WORK_S = 0.01
+
 
 def objective(config: dict[str, Any]) -> dict[str, float]:
     """Return a loss at once."""
     return {"loss": (config["x"] - 3) ** 2}
 
 
-def search(trials: int) -> Any:
+def work(config: dict[str, Any]) -> dict[str, float]:
+    """Return a loss after ten milliseconds of work."""
+    end = time.perf_counter() + WORK_S
+    while time.perf_counter() < end:
+        pass
+    return objective(config)
+
+
+def search(trials: int, trainable: Any = objective) -> Any:
     """Run an experiment of random search."""
     with tempfile.TemporaryDirectory() as folder:
         results = tune.Tuner(
-            objective,
+            trainable,
             param_space={"x": tune.uniform(0, 6)},
             tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=trials),
             run_config=tune.RunConfig(storage_path=folder, name="bench", verbose=0),
@@ -41,4 +52,11 @@ def tune_1000() -> float:
     return job.once(lambda: search(10), lambda: search(1000))
 
 
-job.run_on(ray, tune_50, tune_1000)
+def tune_idle() -> float:
+    """Return the share of the time, in percent, that the workers of short trials are idle."""
+    trials = 100 * job.cpus
+    seconds = job.once(lambda: search(4 * job.cpus, work), lambda: search(trials, work))
+    return 100 * (1 - trials * WORK_S / (job.cpus * seconds))
+
+
+job.run_on(ray, tune_50, tune_1000, tune_idle)

@@ -74,11 +74,10 @@ class TuneController:
             skate.put(settings.trainable),
             WorkerSettings(
                 folder.path.name,
-                folder.filesystem,
-                checkpoints.checkpoint_frequency,
-                bool(checkpoints.checkpoint_at_end),
-                settings.reuse_trainables,
-                os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
+                checkpoint_frequency=checkpoints.checkpoint_frequency,
+                checkpoint_at_end=bool(checkpoints.checkpoint_at_end),
+                reuse_trainable=settings.reuse_trainables,
+                driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
             ),
         )
         self._reuse_actors = settings.reuse_trainables

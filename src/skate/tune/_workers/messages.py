@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow.fs as pafs
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class WorkerSettings:
 
     Attributes:
         experiment_name: The name of the experiment.
-        filesystem: The filesystem of its folder.
+        filesystem: The filesystem of its folder; None for the local one, so that workers need not import PyArrow.
         checkpoint_frequency: Steps between two checkpoints of a class; 0 for none.
         checkpoint_at_end: Whether a class saves a checkpoint when it ends.
         reuse_trainable: Whether an instance of a class is kept for the next trial.
@@ -23,7 +24,7 @@ class WorkerSettings:
     """
 
     experiment_name: str
-    filesystem: pafs.FileSystem
+    filesystem: pafs.FileSystem | None = None
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool = False
     reuse_trainable: bool = False

@@ -6,19 +6,20 @@ whether the trial continues.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow.fs as pafs
-
-from skate.train import Checkpoint
-from skate.train._storage import folders
 from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.result import DEFAULT_METRIC
+
+if TYPE_CHECKING:
+    from skate.train import Checkpoint
+    from skate.tune._workers.checkpoint_store import CheckpointStore
 
 STOP_TIMEOUT_S = 10.0  # for a function that is told to stop at its next report
 
@@ -28,29 +29,6 @@ _sessions: list[TrialSession] = []  # of this process; one, except with the inli
 
 class TrialStopped(SystemExit):
     """Raised by `report` to end a function whose trial is over."""
-
-
-class CheckpointStore:
-    """Copies checkpoints to the folder of a trial, and numbers them."""
-
-    def __init__(self, assignment: Assignment, filesystem: pafs.FileSystem) -> None:
-        self._folder, self._filesystem = assignment.folder, filesystem
-        self._next = assignment.next_checkpoint
-
-    def store(self, checkpoint: Checkpoint) -> str:
-        """Copy a checkpoint to the trial's folder, unless it is there; return its name."""
-        if checkpoint.filesystem == self._filesystem and checkpoint.path.startswith(f"{self._folder}/"):
-            return checkpoint.path.removeprefix(f"{self._folder}/")
-        name = f"checkpoint_{self._next:06d}"
-        target = f"{self._folder}/{name}"
-        self._next += 1
-        self._filesystem.create_dir(target, recursive=True)
-        folders.copy(checkpoint.filesystem, checkpoint.path, self._filesystem, target)
-        return name
-
-    def open(self, name: str) -> Checkpoint:
-        """Return a checkpoint of the trial's folder."""
-        return Checkpoint(f"{self._folder}/{name}", self._filesystem)
 
 
 class TrialSession:
@@ -73,10 +51,7 @@ class TrialSession:
         self.assignment = assignment
         self.settings = settings
         self.resources = resources
-        self.checkpoint = (
-            None if assignment.checkpoint is None else Checkpoint(assignment.checkpoint, settings.filesystem)
-        )
-        self._store = CheckpointStore(assignment, settings.filesystem)
+        self._checkpoint: Checkpoint | None = None
         self._function = function
         self._condition = threading.Condition()
         self._report: Report | None = None
@@ -86,6 +61,19 @@ class TrialSession:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"trial-{assignment.trial_id}", daemon=True)
         _sessions.append(self)
+
+    @functools.cached_property
+    def _store(self) -> CheckpointStore:
+        from skate.tune._workers.checkpoint_store import CheckpointStore
+
+        return CheckpointStore(self.assignment, self.settings.filesystem)
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The latest checkpoint of the trial."""
+        if self._checkpoint is None and self.assignment.checkpoint is not None:
+            self._checkpoint = self._store.open(self.assignment.checkpoint)
+        return self._checkpoint
 
     def step(self) -> Step:
         """Let the function run until it reports or ends.
@@ -121,7 +109,7 @@ class TrialSession:
         """Hand over metrics, and wait for the decision to continue."""
         name = None if checkpoint is None else self._store.store(checkpoint)
         if name is not None:
-            self.checkpoint = self._store.open(name)
+            self._checkpoint = self._store.open(f"{self.assignment.folder}/{name}")
         with self._condition:
             self._report = Report(dict(metrics), name)
             self._may_run = False

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from skate.train import Checkpoint
 from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
-from skate.tune._workers.session import CheckpointStore, TrialSession
+from skate.tune._workers.session import TrialSession
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.result import (
     DONE,
@@ -27,6 +27,9 @@ from skate.tune.result import (
 from skate.tune.trainable.trainable import Trainable
 from skate.tune.trainable.util import is_trainable_class
 from skate.util import get_node_ip_address
+
+if TYPE_CHECKING:
+    from skate.tune._workers.checkpoint_store import CheckpointStore
 
 ORIGINAL_FOLDER = "TUNE_ORIG_WORKING_DIR"  # the variable with the working directory of the program
 
@@ -161,8 +164,8 @@ class _ClassRun:
         resources: PlacementGroupFactory,
         kept: Trainable | None,
     ) -> None:
+        self._assignment = assignment
         self._settings = settings
-        self._store = CheckpointStore(assignment, settings.filesystem)
         if kept is not None and kept.reset(assignment.config):
             self.trainable = kept
         else:
@@ -174,7 +177,13 @@ class _ClassRun:
         self.trainable._trial_resources = resources
         self.trainable._logdir = assignment.folder
         if assignment.checkpoint is not None:
-            self.trainable.restore(Checkpoint(assignment.checkpoint, settings.filesystem))
+            self.trainable.restore(self._store.open(assignment.checkpoint))
+
+    @functools.cached_property
+    def _store(self) -> CheckpointStore:
+        from skate.tune._workers.checkpoint_store import CheckpointStore
+
+        return CheckpointStore(self._assignment, self._settings.filesystem)
 
     def step(self) -> Step:
         metrics = self.trainable.train()

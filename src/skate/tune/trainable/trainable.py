@@ -8,9 +8,8 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from skate.train import Checkpoint
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.result import (
     DONE,
@@ -23,6 +22,9 @@ from skate.tune.result import (
     TRAINING_ITERATION,
 )
 from skate.util import get_node_ip_address
+
+if TYPE_CHECKING:
+    from skate.train import Checkpoint
 
 __all__ = ["Trainable"]
 
@@ -141,6 +143,8 @@ class Trainable:
 
     def save(self, checkpoint_dir: str | None = None) -> Checkpoint:
         """Save a checkpoint in a folder, a temporary one by default."""
+        from skate.train import Checkpoint
+
         folder = checkpoint_dir or tempfile.mkdtemp(prefix="skate_trainable_")
         os.makedirs(folder, exist_ok=True)
         state = self.save_checkpoint(folder)
@@ -160,6 +164,8 @@ class Trainable:
 
     def restore(self, checkpoint: Checkpoint | str) -> None:
         """Continue from a checkpoint of `save`."""
+        from skate.train import Checkpoint
+
         source = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         metadata = source.get_metadata()
         with source.as_directory() as folder:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate.air import _arguments as arguments
-from skate.train import Checkpoint
 from skate.tune._workers.session import need_session
 
-__all__ = ["Checkpoint", "get_checkpoint", "report"]
+if TYPE_CHECKING:
+    from skate.train import Checkpoint
+
+__all__ = ["get_checkpoint", "report"]
 
 
 def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
@@ -28,6 +30,8 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) 
     session = need_session("tune.report()")
     arguments.mapping("metrics", metrics)
     if checkpoint is not None:
+        from skate.train import Checkpoint
+
         arguments.instance("checkpoint", checkpoint, Checkpoint, "a skate.tune.Checkpoint")
     session.report(metrics, checkpoint)
 
