@@ -53,10 +53,10 @@ def tune_1000() -> float:
 
 
 def tune_idle() -> float:
-    """Return the share of the time, in percent, that the workers of short trials are idle."""
-    trials = 100 * job.cpus
-    seconds = job.once(lambda: search(4 * job.cpus, work), lambda: search(trials, work))
-    return 100 * (1 - trials * WORK_S / (job.cpus * seconds))
+    """Return the share of the time, in percent, that the workers of short trials are idle once all of them run."""
+    few = job.once(lambda: search(4 * job.cpus, work), lambda: search(50 * job.cpus, work))
+    many = job.once(lambda: None, lambda: search(200 * job.cpus, work))
+    return 100 * (1 - 150 * WORK_S / (many - few))
 
 
 job.run_on(ray, tune_50, tune_1000, tune_idle)

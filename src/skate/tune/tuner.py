@@ -172,8 +172,8 @@ class Tuner:
         if not skate.is_initialized():
             skate.init()
         folder = self._folder()
-        recorder = Recorder(folder)
         settings = self._settings()
+        recorder = Recorder(folder)
         try:
             trials = self._restored(folder, settings) if self._resume is not None else []
             recorder.created = len(trials)
@@ -181,7 +181,7 @@ class Tuner:
                 recorder.start()
                 folder.write_state(self._state(), TUNER)
             else:
-                recorder.compact(trials)
+                recorder.restart(trials)
             progress = self._progress(folder)
             reporter = self._run_config.progress_reporter
             if reporter is not None:

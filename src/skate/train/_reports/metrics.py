@@ -8,6 +8,7 @@ from typing import Any
 
 import skate.cloudpickle
 from skate.air import _arguments as arguments
+from skate.air._json import as_json
 
 
 def check_metrics(metrics: Any) -> dict[str, Any]:
@@ -64,15 +65,6 @@ def _plain(value: Any, name: str) -> Any:
             "weights into the checkpoint."
         )
     return value
-
-
-def as_json(value: Any) -> Any:
-    """Return a metric in a form that JSON can represent: a number, a list, or its repr."""
-    item = getattr(value, "item", None)
-    if callable(item) and getattr(value, "size", 1) in (1, ()):
-        return item()
-    tolist = getattr(value, "tolist", None)
-    return tolist() if callable(tolist) else repr(value)
 
 
 def lookup(metrics: Mapping[str, Any], name: str) -> Any:

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
+from skate.air._json import as_json
 from skate.train._failures.errors import StorageFullError
-from skate.train._reports.metrics import as_json
 from skate.train._reports.report_ledger import KeptCheckpoint, Status
 from skate.train._storage import folders
 

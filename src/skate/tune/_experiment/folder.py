@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import pickle
 import re
@@ -14,12 +15,11 @@ from typing import Any
 import cloudpickle
 import pyarrow.fs as pafs
 
-from skate.train._reports.metrics import as_json
 from skate.train._storage import folders
 from skate.tune._experiment.journal import Journal, read
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
-from skate.tune.result import EXPR_PARAM_FILE, EXPR_RESULT_FILE
+from skate.tune.result import EXPR_RESULT_FILE
 
 JOURNAL = "journal.jsonl"
 STATE = "search_state.pkl"
@@ -67,18 +67,16 @@ class ExperimentFolder:
         return f"{self.path}/{trial.relative_logdir}"
 
     def create_trial(self, trial: Trial) -> None:
-        """Create the folder of a trial, with its configuration."""
+        """Create the folder of a trial.
+
+        Its worker could do so, but many processes that create folders in the same one wait for each other.
+        """
         trial.relative_logdir = dirname_of(trial)
         trial.local_path = self.trial_path(trial)
-        folder = Path(trial.local_path)
-        folder.mkdir(exist_ok=True)
-        (folder / EXPR_PARAM_FILE).write_text(json.dumps(trial.config, default=as_json), encoding="utf-8")
-
-    def append_result(self, trial: Trial, result: Mapping[str, Any]) -> None:
-        """Append a result to the history of a trial."""
-        line = json.dumps(result, default=as_json) + "\n"
-        with open(os.path.join(self.trial_path(trial), EXPR_RESULT_FILE), "a", encoding="utf-8") as file:
-            file.write(line)
+        try:
+            os.mkdir(trial.local_path)
+        except FileExistsError:
+            return
 
     def history(self, trial: Trial) -> History:
         """Return all results of a trial, which are read when they are needed."""
@@ -136,13 +134,21 @@ def dirname_of(trial: Trial) -> str:
 
 def encode(value: Any) -> Any:
     """Return a value as JSON, or as pickled bytes if JSON would change it."""
-    try:
-        text = json.dumps(value)
-        if json.loads(text) == value:
-            return {"json": value}
-    except (TypeError, ValueError):
-        pass
+    if _is_json(value):
+        return {"json": value}
     return {"pickle": base64.b64encode(cloudpickle.dumps(value)).decode()}
+
+
+def _is_json(value: Any) -> bool:
+    """Return whether a value is the same after a journey through JSON."""
+    kind = type(value)
+    if kind is float:
+        return math.isfinite(value)
+    if kind is dict:
+        return all(type(key) is str and _is_json(each) for key, each in value.items())
+    if kind is list:
+        return all(map(_is_json, value))
+    return value is None or kind in (str, int, bool)
 
 
 def decode(encoded: Mapping[str, Any]) -> Any:

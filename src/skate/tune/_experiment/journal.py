@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 Record = Mapping[str, Any]
 
 _CHECKSUM_DIGITS = 8
+_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 class Journal:
@@ -126,7 +127,7 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def _encode(record: Record) -> bytes:
-    text = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
+    text = _JSON.encode(record).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 

@@ -60,7 +60,7 @@ class Recorder:
         """Start a new journal; that of an earlier experiment in the same folder is renamed."""
         self._journal.rotate()
 
-    def compact(self, trials: Iterable[Trial]) -> None:
+    def restart(self, trials: Iterable[Trial]) -> None:
         """Replace the journal by one with the current state of each trial."""
         self._journal.compact(record for trial in trials for record in _records(trial))
 

@@ -25,7 +25,7 @@ from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
 from skate.tune.result import DONE, EXPERIMENT_TAG, TIME_TOTAL_S, TRAINING_ITERATION, TRIAL_ID
 from skate.tune.schedulers import TrialScheduler
-from skate.tune.search import SearchAlgorithm
+from skate.tune.search import BasicVariantGenerator, SearchAlgorithm
 
 log = logging.getLogger("skate.tune")
 
@@ -33,15 +33,25 @@ MAX_WAITING = 16  # trials that are created ahead of the resources
 _POLL_S = 1.0  # between two looks at the time budget
 _SUGGESTION_POLL_S = 0.05  # between two requests to a search that has no suggestion, which sends no event
 
+_FAST_S = 0.05  # seconds of a trial below which others may wait for the same worker
 _STEP, _STOP = "step", "stop"  # calls of a worker
 
 
 @dataclass(eq=False)
 class _Running:
-    """A trial on a worker."""
+    """A trial on a worker.
+
+    Attributes:
+        trial: The trial.
+        worker: The worker.
+        started: When the trial was sent to the worker.
+        waits: Whether it waits there for the end of another trial.
+    """
 
     trial: Trial
     worker: Worker
+    started: float
+    waits: bool = False
 
 
 class TuneController:
@@ -80,6 +90,8 @@ class TuneController:
                 driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
             ),
         )
+        # A search that learns from results is asked as late as possible.
+        self._queues_trials = isinstance(settings.search, BasicVariantGenerator)
         self._reuse_actors = settings.reuse_trainables
         self._resource_updater = self._pool
         self.experiment_path = str(folder.path)
@@ -110,7 +122,7 @@ class TuneController:
         """Pause a running trial, after a checkpoint unless `should_checkpoint` is false."""
         if should_checkpoint:
             self._schedule_trial_save(trial).resolve()
-        self._leave_worker(trial)
+        self._leave_worker(trial, is_over=False)
         self._set_status(trial, Trial.PAUSED)
 
     def stop_trial(self, trial: Trial) -> None:
@@ -119,7 +131,7 @@ class TuneController:
             return
         if trial in self._running:
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
-            self._leave_worker(trial)
+            self._leave_worker(trial, is_over=True)
         else:
             self._settings.scheduler.on_trial_remove(self, trial)
         self._end(trial, Trial.TERMINATED)
@@ -133,7 +145,7 @@ class TuneController:
         if saved is None or saved.checkpoint is None:
             return False
         if trial in self._running:
-            self._leave_worker(trial)
+            self._leave_worker(trial, is_over=False)
         trial.set_config(config)
         trial.checkpoint, trial.checkpoint_metrics = saved.checkpoint, saved.metrics
         self._recorder.changed(trial)
@@ -232,9 +244,12 @@ class TuneController:
             )
             return True
         worker = self._pool.acquire(resources, force=not self._running and not self._calls)
+        waits = worker is None
+        if worker is None and self._queues_trials:
+            worker = self._pool.queue(resources)
         if worker is None:
             return False
-        running = self._running[trial] = _Running(trial, worker)
+        running = self._running[trial] = _Running(trial, worker, time.monotonic(), waits)
         self._set_status(trial, Trial.RUNNING)
         self._watch(_STEP, running, worker.actor.start.remote(self._assignment(trial).to_fields()))
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
@@ -247,6 +262,7 @@ class TuneController:
         return Assignment(
             trial.trial_id,
             str(trial),
+            trial.experiment_tag,
             trial.config,
             self._folder.trial_path(trial),
             checkpoint=None if trial.checkpoint is None else trial.checkpoint.path,
@@ -264,9 +280,10 @@ class TuneController:
         if not self._calls:
             self._wait_for_search()
             return
-        ready, _ = skate.wait(list(self._calls), num_returns=1, timeout=_POLL_S)
-        if ready and len(self._calls) > 1:
-            ready, _ = skate.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
+        calls = list(self._calls)
+        ready, _ = skate.wait(calls, num_returns=len(calls), timeout=0)
+        if not ready:
+            ready, _ = skate.wait(calls, num_returns=1, timeout=_POLL_S)
         for reference in ready:
             kind, running = self._calls.pop(reference)
             self._process(kind, running, reference)
@@ -291,7 +308,10 @@ class TuneController:
             value = skate.get(reference)
         except (RayTaskError, RayActorError) as error:
             if kind == _STEP and self._running.get(trial) is running:
-                self._trial_failed(running, error)
+                if running.waits:
+                    self._start_again(running)
+                else:
+                    self._trial_failed(running, error)
             else:
                 self._pool.discard(running.worker)
             return
@@ -301,10 +321,24 @@ class TuneController:
             else:
                 self._pool.discard(running.worker)
         elif self._running.get(trial) is running:
-            self._stepped(running, value)
+            if value is None:
+                self._start_again(running)
+            else:
+                self._stepped(running, value)
+
+    def _start_again(self, running: _Running) -> None:
+        """Let a trial start elsewhere, because its worker died before it started, or runs a longer trial."""
+        del self._running[running.trial]
+        running.worker.is_fast = False
+        self._pool.release(running.worker)
+        self._set_status(running.trial, Trial.PENDING)
 
     def _stepped(self, running: _Running, step: Step) -> None:
         trial = running.trial
+        running.waits = False
+        worker, now = running.worker, time.monotonic()
+        worker.is_fast = step.done and now - max(running.started, worker.last_end) < _FAST_S
+        worker.last_end = now
         decision = TrialScheduler.CONTINUE
         if step.report is not None:
             decision = self._reported(trial, step.report, done=step.done)
@@ -316,7 +350,7 @@ class TuneController:
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
         elif decision == TrialScheduler.STOP:
-            self._leave_worker(trial)
+            self._leave_worker(trial, is_over=True)
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
         elif decision == TrialScheduler.PAUSE:
@@ -340,7 +374,6 @@ class TuneController:
         trial.update_last_result(result)
         if report.checkpoint is not None:
             self._add_checkpoint(trial, report.checkpoint, result)
-        self._folder.append_result(trial, result)
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
         self._call("on_trial_result", **info, result=result)
         if done:
@@ -427,14 +460,14 @@ class TuneController:
         self._recorder.ended(trial)
         self._call("on_trial_complete", iteration=self._iteration, trials=self._trials, trial=trial)
 
-    def _leave_worker(self, trial: Trial) -> None:
-        """Let a worker end a trial that waits for a decision; it runs other trials then."""
+    def _leave_worker(self, trial: Trial, *, is_over: bool) -> None:
+        """Let a worker end or pause a trial that waits for a decision; it runs other trials then."""
         running = self._running.pop(trial)
         if any(kind == _STEP and each is running for kind, each in self._calls.values()):
             self._forget_calls(running)
             self._pool.discard(running.worker)  # in the middle of a step, which cannot be interrupted
         else:
-            self._watch(_STOP, running, running.worker.actor.stop.remote())
+            self._watch(_STOP, running, running.worker.actor.stop.remote(is_over))
 
     def _forget_calls(self, running: _Running) -> None:
         for reference in [ref for ref, (_, each) in self._calls.items() if each is running]:

@@ -12,6 +12,7 @@ from skate.tune.execution.placement_groups import PlacementGroupFactory, Trainer
 from skate.util.placement_group import PlacementGroup, remove_placement_group
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+MAX_TRIALS = 2  # of one worker: one that runs, and one that waits for it
 _TOLERANCE = 1e-6  # of sums of fractions
 
 
@@ -23,11 +24,17 @@ class Worker:
         actor: The handle of the process.
         resources: Its resources.
         group: Its placement group, if its resources have several bundles.
+        trials: The number of trials that it runs, or that wait for it.
+        is_fast: Whether its latest trial took little time and a single step, so that others may wait for it.
+        last_end: When its latest trial ended.
     """
 
     actor: Any
     resources: PlacementGroupFactory
     group: PlacementGroup | None = None
+    trials: int = 0
+    is_fast: bool = False
+    last_end: float = 0.0
 
 
 class WorkerPool:
@@ -42,7 +49,7 @@ class WorkerPool:
         self._trainable = trainable
         self._settings = settings
         self._idle: dict[PlacementGroupFactory, list[Worker]] = {}
-        self._live: set[Worker] = set()
+        self._live: dict[Worker, None] = {}
         self._free = skate.available_resources()
         self._total = skate.cluster_resources()
 
@@ -55,19 +62,33 @@ class WorkerPool:
         """
         idle = self._idle.get(resources)
         if idle:
-            return idle.pop()
-        if not self._make_room(resources) and not force:
+            worker = idle.pop()
+        elif self._make_room(resources) or force:
+            worker = self._create(resources)
+        else:
             return None
-        return self._create(resources)
+        worker.trials = 1
+        return worker
+
+    def queue(self, resources: PlacementGroupFactory) -> Worker | None:
+        """Return the fast worker with these resources that has the fewest trials; None if all have enough."""
+        fast = [worker for worker in self._live if worker.is_fast and worker.resources == resources]
+        worker = min(fast, key=lambda worker: worker.trials, default=None)
+        if worker is None or worker.trials >= MAX_TRIALS:
+            return None
+        worker.trials += 1
+        return worker
 
     def release(self, worker: Worker) -> None:
-        """Keep a worker for the next trial."""
-        self._idle.setdefault(worker.resources, []).append(worker)
+        """Handle the end of a trial: its worker is kept for the next one."""
+        worker.trials -= 1
+        if not worker.trials and worker in self._live:
+            self._idle.setdefault(worker.resources, []).append(worker)
 
     def discard(self, worker: Worker) -> None:
         """End a worker."""
         if worker in self._live:
-            self._live.discard(worker)
+            del self._live[worker]
             self._change_free(worker.resources, 1)
             skate.kill(worker.actor)
             if worker.group is not None:
@@ -141,5 +162,5 @@ class WorkerPool:
             skate.remote(TrialWorker).options(**options).remote(self._trainable, self._settings, resources)
         )
         worker = Worker(actor, resources, group)
-        self._live.add(worker)
+        self._live[worker] = None
         return worker

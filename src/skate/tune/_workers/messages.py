@@ -38,6 +38,7 @@ class Assignment:
     Attributes:
         trial_id: The id of the trial.
         trial_name: Its name.
+        experiment_tag: A text that names it by its sampled values.
         config: Its configuration.
         folder: The trial's folder.
         checkpoint: The path of the checkpoint to resume from.
@@ -48,6 +49,7 @@ class Assignment:
 
     trial_id: str
     trial_name: str
+    experiment_tag: str
     config: dict[str, Any]
     folder: str
     checkpoint: str | None = None

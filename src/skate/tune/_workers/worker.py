@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
 from skate.tune._workers.session import TrialSession
+from skate.tune._workers.trial_files import TrialFiles
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.result import (
     DONE,
@@ -70,11 +71,19 @@ class TrialWorker:
             os.environ[ORIGINAL_FOLDER] = os.getcwd()
         self._kept: Trainable | None = None
         self._run: _Run | None = None
+        self._files: TrialFiles | None = None
         self._constants = {PID: os.getpid(), HOSTNAME: platform.node(), NODE_IP: get_node_ip_address()}
 
-    def start(self, fields: dict[str, Any]) -> Step:
-        """Start the trial of an `Assignment` with these fields, and run its first step."""
+    def start(self, fields: dict[str, Any]) -> Step | None:
+        """Start a trial, and run its first step; return None if another trial has not ended.
+
+        Args:
+            fields: Those of an `Assignment`.
+        """
+        if self._run is not None:
+            return None
         assignment = Assignment(**fields)
+        self._files = TrialFiles(assignment)
         if self._changes_folder:
             os.chdir(assignment.folder)
         if is_trainable_class(self._trainable):
@@ -88,12 +97,17 @@ class TrialWorker:
     def step(self) -> Step:
         """Run the trial until it needs a decision."""
         assert self._run is not None
+        assert self._files is not None
+        self._files.write(is_last=False)
         try:
             step = self._run.step()
         except BaseException:
             self._run = None
             raise
+        if step.report is not None:
+            self._files.hold(step.report)
         if step.done:
+            self._files.write(is_last=True)
             self._end()
         return step
 
@@ -102,9 +116,15 @@ class TrialWorker:
         assert self._run is not None
         return self._run.save()
 
-    def stop(self) -> bool:
-        """End the trial; return whether this process can run another one."""
+    def stop(self, is_over: bool) -> bool:
+        """Stop running the trial; return whether this process can run another one.
+
+        Args:
+            is_over: Whether the trial has ended; else it is paused.
+        """
         run, self._run = self._run, None
+        if self._files is not None:
+            self._files.write(is_last=is_over)
         return run is None or run.stop()
 
     def _end(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -92,6 +93,7 @@ class PlacementGroupFactory:
         """Create the placement group."""
         return self.to_placement_group()
 
+    @functools.cached_property
     def _key(self) -> tuple[Any, ...]:
         return (
             type(self),
@@ -102,10 +104,10 @@ class PlacementGroupFactory:
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PlacementGroupFactory) and self._key() == other._key()
+        return self is other or (isinstance(other, PlacementGroupFactory) and self._key == other._key)
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self._key)
 
     def __repr__(self) -> str:
         return f"PlacementGroupFactory(bundles={self._bundles!r}, strategy={self._strategy!r})"

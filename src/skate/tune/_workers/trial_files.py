@@ -1,0 +1,50 @@
+"""The files of a trial, which its worker writes: many workers write faster than one driver."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from skate.air._json import as_json
+from skate.tune._workers.messages import Assignment, Report
+from skate.tune.result import DONE, EXPERIMENT_TAG, EXPR_PARAM_FILE, EXPR_RESULT_FILE, TRIAL_ID
+
+_JSON = json.JSONEncoder(default=as_json)
+
+
+class TrialFiles:
+    """The folder of a trial with its configuration and its results.
+
+    A result is written once it is known whether it is the last one.
+
+    Args:
+        assignment: The trial.
+    """
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._folder = assignment.folder
+        self._constants = {
+            TRIAL_ID: assignment.trial_id,
+            EXPERIMENT_TAG: assignment.experiment_tag,
+            "config": assignment.config,
+        }
+        self._held: Mapping[str, Any] | None = None
+        os.makedirs(self._folder, exist_ok=True)
+        with open(f"{self._folder}/{EXPR_PARAM_FILE}", "w", encoding="utf-8") as file:
+            file.write(_JSON.encode(assignment.config))
+
+    def hold(self, report: Report) -> None:
+        """Keep a result until `write`."""
+        found = {**self._constants, **report.metrics}
+        if report.checkpoint is not None:
+            found["checkpoint_dir_name"] = report.checkpoint
+        self._held = found
+
+    def write(self, *, is_last: bool) -> None:
+        """Write the result that is held, if there is one."""
+        held, self._held = self._held, None
+        if held is not None:
+            with open(f"{self._folder}/{EXPR_RESULT_FILE}", "a", encoding="utf-8") as file:
+                file.write(_JSON.encode({**held, DONE: is_last}) + "\n")
