@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,29 @@ class ExperimentFolder:
         """Return whether the folder holds an experiment."""
         return (self.path / JOURNAL).exists()
 
+    def create(self) -> None:
+        """Create the folder, unless it exists.
+
+        Raises:
+            TuneError: The folder cannot be created.
+        """
+        with self._explain_errors():
+            self.path.mkdir(parents=True, exist_ok=True)
+
     def open_journal(self) -> Journal:
         """Open the journal for writing.
 
         Raises:
             TuneError: Another program runs the experiment, or the folder is not writable.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
+        self.create()
+        with self._explain_errors():
             return Journal(self.path / JOURNAL)
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise TuneError(
                 f"the experiment cannot be stored in {self.path}: {error}. Give RunConfig a writable `storage_path`."

@@ -69,10 +69,11 @@ class TuneController:
         self._stopped = False
         checkpoints = settings.run.checkpoint_config
         assert checkpoints is not None
+        self._saves_at_end = bool(checkpoints.checkpoint_at_end)
         self._pool = WorkerPool(
             skate.put(settings.trainable),
             checkpoints.checkpoint_frequency,
-            bool(checkpoints.checkpoint_at_end),
+            self._saves_at_end,
             settings.reuse_trainables,
             os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
         )
@@ -315,6 +316,8 @@ class TuneController:
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
         elif decision == TrialScheduler.STOP:
+            if self._saves_at_end and trial.checkpoint_metrics is not trial.last_result:
+                self._schedule_trial_save(trial).resolve()
             self._leave_worker(trial)
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
