@@ -1,7 +1,8 @@
 """Hyper-parameter search: trials of a trainable over a search space."""
 
 from skate.air.config import SyncConfig
-from skate.train import Checkpoint, Result
+from skate.train import Checkpoint
+from skate.tune._experiment.trial_result import Result
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.callback import Callback
 from skate.tune.context import TuneContext, get_context

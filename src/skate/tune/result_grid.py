@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow.fs as pafs
 
 from skate.air import _arguments as arguments
-from skate.train import Checkpoint, Result
-from skate.train._storage.run_folder import RunRecord
 from skate.tune._experiment.folder import ExperimentFolder
+from skate.tune._experiment.trial_result import Result, result_of
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.experiment import Trial
 
@@ -32,8 +31,11 @@ class ResultGrid:
     def __init__(self, experiment_analysis: ExperimentAnalysis) -> None:
         self._experiment_analysis = experiment_analysis
         self._trials = experiment_analysis.trials
-        self._folder: ExperimentFolder = experiment_analysis._folder
         self._results: list[Result | None] = [None] * len(self._trials)
+
+    @property
+    def _folder(self) -> ExperimentFolder:
+        return self._experiment_analysis._folder
 
     @property
     def experiment_path(self) -> str:
@@ -112,31 +114,16 @@ class ResultGrid:
         return sum(trial.status == Trial.TERMINATED for trial in self._trials)
 
     def __len__(self) -> int:
-        return len(self._trials)
+        return len(self._results)
 
     def __getitem__(self, index: int) -> Result:
         found = self._results[index]
         if found is None:
-            found = self._results[index] = self._result(self._trials[index])
+            found = self._results[index] = result_of(self._folder, self._trials[index])
         return found
 
     def __iter__(self) -> Iterator[Result]:
         return (self[index] for index in range(len(self)))
-
-    def _result(self, trial: Trial) -> Result:
-        return Result(
-            metrics=trial.last_result,
-            checkpoint=trial.checkpoint,
-            error=trial.error,
-            path=self._folder.trial_path(trial),
-            best_checkpoints=[(self._checkpoint(trial, each.name), each.metrics) for each in trial.kept],
-            _storage_filesystem=self._folder.filesystem,
-            _record=RunRecord(trial.trial_id, config=trial.config),
-            _history=self._folder.history(trial),
-        )
-
-    def _checkpoint(self, trial: Trial, name: str) -> Checkpoint:
-        return Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
 
     def __repr__(self) -> str:
         inner = ",\n".join("  " + repr(result).replace("\n", "\n  ") for result in self)

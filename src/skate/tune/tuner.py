@@ -235,14 +235,14 @@ class Tuner:
         return self._results
 
     def _grid(self, folder: ExperimentFolder, trials: list[Trial]) -> ResultGrid:
-        return ResultGrid(
-            ExperimentAnalysis(
-                folder.path,
-                trials=trials,
-                default_metric=self._tune_config.metric,
-                default_mode=self._tune_config.mode,
-            )
+        analysis = ExperimentAnalysis(
+            folder.path,
+            trials=trials,
+            default_metric=self._tune_config.metric,
+            default_mode=self._tune_config.mode,
         )
+        analysis._has_statistics = self._resume is None
+        return ResultGrid(analysis)
 
     def _progress(self, folder: ExperimentFolder) -> list[Progress]:
         if self._run_config.verbose == 0:

@@ -25,6 +25,7 @@ from skate.tune.result import EXPR_PARAM_FILE, EXPR_RESULT_FILE
 JOURNAL = "journal.jsonl"
 STATE = "search_state.pkl"
 TUNER = "tuner.pkl"
+NO_LOGGERS = "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"  # the variable that keeps `params.json` from being written
 
 _NOT_IN_NAMES = re.compile(r"[^\w.,=+-]+")
 _MAX_DIRNAME = 120
@@ -87,7 +88,9 @@ class ExperimentFolder:
         trial.local_path = self.trial_path(trial)
         folder = Path(trial.local_path)
         folder.mkdir(exist_ok=True)
-        (folder / EXPR_PARAM_FILE).write_text(json.dumps(trial.config, default=as_json), encoding="utf-8")
+        if os.environ.get(NO_LOGGERS) != "1":
+            text = json.dumps(trial.config, default=as_json)
+            (folder / EXPR_PARAM_FILE).write_text(text, encoding="utf-8")
 
     def append_result(self, trial: Trial, result: Mapping[str, Any]) -> None:
         """Append a result to the history of a trial."""
@@ -118,7 +121,10 @@ class ExperimentFolder:
 
 
 class History(Sequence[Mapping[str, Any]]):
-    """The results of a trial, read from its file when they are needed."""
+    """The results of a trial, read from its file when they are needed.
+
+    Names of nested metrics are joined by slashes.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -130,7 +136,7 @@ class History(Sequence[Mapping[str, Any]]):
             return []
         results = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
         return [
-            {"report": index, "rank": 0, "time": result.get("timestamp"), "metrics": result}
+            {"report": index, "rank": 0, "time": result.get("timestamp"), "metrics": dict(flat(result))}
             for index, result in enumerate(results)
         ]
 
@@ -139,6 +145,15 @@ class History(Sequence[Mapping[str, Any]]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._read()[index]
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested dictionaries, with the path of each joined by slashes."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}/")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def dirname_of(trial: Trial) -> str:
