@@ -16,6 +16,8 @@ from skate.tune.experiment import Trial
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
+    from skate.tune._views.report import Report
+
 __all__ = ["ResultGrid"]
 
 
@@ -97,6 +99,24 @@ class ResultGrid:
             filter_mode: "min" or "max".
         """
         return self._experiment_analysis.dataframe(metric=filter_metric, mode=filter_mode)
+
+    def plot(self, metric: str | None = None, mode: str | None = None) -> Report:
+        """Return plots of the trials: learning curves, the best value so far, and how parameters affect the metric.
+
+        A notebook displays the report, `print` writes a summary, `save(path)` writes one HTML file, and `figures` has
+        the Plotly figures by name. A trial counts with its last value of the metric. Needs Plotly and Optuna.
+
+        Args:
+            metric: The metric that compares the trials; that of TuneConfig by default.
+            mode: "min" or "max"; that of TuneConfig by default.
+
+        Raises:
+            ImportError: Plotly or Optuna is not installed.
+            ValueError: No metric or mode is given, or no trial has reported the metric.
+        """
+        from skate.tune._views.report import create_report
+
+        return create_report(self._experiment_analysis, metric, mode)
 
     @property
     def errors(self) -> list[Exception]:
