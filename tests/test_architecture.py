@@ -149,6 +149,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | DATASETS
     | TRAINING
     | {"skate.air", "skate.train._reports", "skate.train._storage"},
+    "skate.tune.integration": SHARED | TRAINING | {"skate.air", "skate.train._frameworks", "skate.tune"},
     **{part: SHARED | {"skate.air"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
     **{
         part: SHARED | {"skate.air", "skate.serve"} | set(SERVE) | set(SERVE_PATH[:below])

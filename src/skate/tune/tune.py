@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from skate.tune.callback import Callback
 from skate.tune.error import TuneError
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.experiment import Experiment, Trial
-from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig, StopCriterion
+from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig, StopCriterion, local_folder
 from skate.tune.registry import get_trainable_cls
 from skate.tune.schedulers import TrialScheduler, create_scheduler
 from skate.tune.search import SearchAlgorithm, Searcher, create_searcher
@@ -94,7 +95,7 @@ def run(
         export_formats: Accepted for programs written for Ray; has no effect.
         max_failures: How often a failed trial is restarted.
         fail_fast: Whether the experiment ends at the first failed trial.
-        restore: Not supported: load the checkpoint in the trainable.
+        restore: The path of a checkpoint that every new trial starts from.
         resume: Whether to continue the experiment of the same name, if there is one: True, False, "AUTO", which is
             True, or "AUTO+ERRORED", which also continues failed trials. "RESTART_ERRORED" starts them again, and
             "ERRORED_ONLY" and "RESTART_ERRORED_ONLY" end the unfinished ones.
@@ -114,6 +115,7 @@ def run(
         The trials of the experiment.
 
     Raises:
+        FileNotFoundError: There is no checkpoint at `restore`.
         TuneError: A trial has failed, and `raise_on_failed_trial` is true.
         ValueError: The settings contradict each other.
     """
@@ -121,8 +123,6 @@ def run(
         _check_spec(run_or_experiment.spec)
         given = {key: value for key, value in run_or_experiment.spec.items() if key != "run"}
         return run(run_or_experiment.run_identifier, name=run_or_experiment.name, **given)
-    if restore is not None:
-        raise NotImplementedError("`restore` is not supported: load the checkpoint in the trainable.")
     trainable = run_or_experiment
     if resources_per_trial is not None:
         trainable = with_resources(
@@ -165,6 +165,10 @@ def run(
     )
     check_param_space(config, "config")
     tuner = Tuner(trainable, param_space=config, tune_config=tune_config, run_config=run_config)
+    if restore is not None:
+        tuner._checkpoint = str(local_folder(restore))
+        if not os.path.isdir(tuner._checkpoint):
+            raise FileNotFoundError(f"`restore` is {restore!r}, and {tuner._checkpoint} is no folder.")
     if resume:
         if name is None:
             raise ValueError("`resume` needs the `name` of the experiment to continue.")

@@ -93,6 +93,7 @@ class Tuner:
         self._tune_config = tune_config or TuneConfig()
         self._run_config = copy.copy(run_config) or RunConfig()
         self._resume: ResumeConfig | None = None
+        self._checkpoint: str | None = None  # the checkpoint that new trials start from
         self._results: ResultGrid | None = None
         if self._run_config.name is not None:
             self._store()
@@ -327,6 +328,7 @@ class Tuner:
             "stop": run.stop if isinstance(run.stop, Mapping) else None,
             "trial_name_creator": config.trial_name_creator,
             "trial_dirname_creator": config.trial_dirname_creator,
+            "restore": self._checkpoint,
         }
         search.set_search_properties(config.metric, config.mode, self._param_space)
         search.add_configurations({self._run_config.name or "experiment": spec})

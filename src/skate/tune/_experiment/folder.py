@@ -98,6 +98,11 @@ class ExperimentFolder:
         with open(os.path.join(self.trial_path(trial), EXPR_RESULT_FILE), "a", encoding="utf-8") as file:
             file.write(line)
 
+    def write_error(self, trial: Trial) -> None:
+        """Write the error of a failed trial to a file in its folder."""
+        if trial.error_file is not None:
+            Path(trial.error_file).write_text(f"{trial.error}\n", encoding="utf-8")
+
     def history(self, trial: Trial) -> History:
         """Return all results of a trial, which are read when they are needed."""
         return History(Path(self.trial_path(trial), EXPR_RESULT_FILE))
@@ -147,11 +152,11 @@ class History(Sequence[Mapping[str, Any]]):
         return self._read()[index]
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "", *, delimiter: str = "/") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested dictionaries, with the path of each joined by slashes."""
     for key, value in values.items():
         if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}/")
+            yield from flat(value, f"{prefix}{key}{delimiter}", delimiter=delimiter)
         else:
             yield f"{prefix}{key}", value
 

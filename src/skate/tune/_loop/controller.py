@@ -410,6 +410,7 @@ class TuneController:
 
     def _fail(self, trial: Trial, error: Exception) -> None:
         trial.error = error
+        self._folder.write_error(trial)
         config = self._settings.run.failure_config
         assert config is not None
         self._settings.search.on_trial_complete(trial.trial_id, error=True)

@@ -1,0 +1,1 @@
+"""Callbacks of training libraries that report to Tune."""
