@@ -386,7 +386,7 @@ def test_hostile_texts_are_escaped(make_grid: Any) -> None:
 
 def test_a_metric_is_needed(make_grid: Any) -> None:
     with pytest.raises(
-        ValueError, match=r"no `metric` and `mode` is set: pass plot\(metric=.*reported \['loss', 'tr"
+        ValueError, match=r"no `metric` and `mode` is set: pass plot\(metric=.*reported \['loss'\]"
     ):
         make_grid(*spread(2), metric=None, mode=None).plot()
     with pytest.raises(ValueError, match=r"no `mode` is set"):

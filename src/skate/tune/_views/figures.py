@@ -14,7 +14,7 @@ from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._views.study import LOG_SPAN, Point, Study, build_study, create_study, parameters_of
 from skate.tune.experiment import Trial
 from skate.tune.result import TRAINING_ITERATION
-from skate.tune.search._space import finite_number, lookup
+from skate.tune.search._space import finite_number
 
 MAX_CURVES = 30
 MAX_CURVE_POINTS = 1000  # a longer curve is thinned out
@@ -114,7 +114,7 @@ def curve_of(folder: ExperimentFolder, trial: Trial, metric: str) -> tuple[list[
     """Return the iterations of a trial and the finite values of a metric after them."""
     rows: list[tuple[float, float]] = []
     for number, entry in enumerate(folder.history(trial)[:], 1):
-        value = finite_number(lookup(entry["metrics"], metric))
+        value = finite_number(entry["metrics"].get(metric))
         if value is not None:
             step = finite_number(entry["metrics"].get(TRAINING_ITERATION))
             rows.append((number if step is None else step, value))

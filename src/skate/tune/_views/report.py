@@ -17,7 +17,7 @@ from skate.tune._views import page
 from skate.tune._views.figures import draw
 from skate.tune._views.study import Point, finite_points, parameters_of
 from skate.tune.experiment import Trial
-from skate.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
+from skate.tune.result import AUTO_RESULT_KEYS, DEFAULT_METRIC, TIME_TOTAL_S, TRAINING_ITERATION
 
 if TYPE_CHECKING:
     from skate.tune.analysis import ExperimentAnalysis
@@ -116,7 +116,9 @@ def create_report(analysis: ExperimentAnalysis, metric: str | None = None, mode:
     }
     if drawn.importance:
         top = list(drawn.importance.items())[:_MAX_IMPORTANT]
-        summary["important parameters"] = ", ".join(f"{html.unescape(name)} {share:.0%}" for name, share in top)
+        summary["important parameters"] = ", ".join(
+            f"{html.unescape(name)} {share:.0%}" for name, share in top
+        )
     summary["path"] = str(path)
     return Report(
         name=path.name,
@@ -137,18 +139,21 @@ def _objective(analysis: ExperimentAnalysis, metric: str | None, mode: str | Non
     arguments.text("metric", metric, "the name of a metric", optional=True)
     arguments.choice("mode", mode, ("min", "max", None))
     metric, mode = metric or analysis.default_metric, mode or analysis.default_mode
-    known = sorted({name for trial in analysis.trials for name in trial.metric_analysis})
+    known = {name for trial in analysis.trials for name in trial.metric_analysis}
+    if metric == DEFAULT_METRIC and metric not in known:
+        metric = None  # the default of experiments whose functions return a number
+    reported = sorted(known.difference(AUTO_RESULT_KEYS))
     if metric is None or mode is None:
         missing = " and ".join(
             name for name, value in (("`metric`", metric), ("`mode`", mode)) if value is None
         )
         raise ValueError(
             f'no {missing} is set: pass plot(metric=..., mode="min" or "max"), or set them in TuneConfig. '
-            f"The trials reported {known}."
+            f"The trials reported {reported}."
         )
     if known and metric not in known:
         raise ValueError(
-            f"no trial has reported {metric!r}; the trials reported {known}."
+            f"no trial has reported {metric!r}; the trials reported {reported}."
             f"{arguments.hint_for_unknown(metric, known)}"
         )
     return metric, mode

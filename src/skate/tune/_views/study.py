@@ -12,8 +12,8 @@ from itertools import takewhile
 from typing import Any
 
 from skate.air import _optional
+from skate.tune._experiment.folder import flat
 from skate.tune.experiment import Trial
-from skate.tune.search._space import flatten
 
 MAX_CATEGORIES = 20  # an axis with more labels is unreadable
 LOG_SPAN = 100.0  # a wider range of positive values has a logarithmic axis
@@ -53,7 +53,7 @@ class Study:
 
 def parameters_of(trial: Trial) -> dict[str, Any]:
     """Return the configuration of a trial by paths such as `optimizer/lr`."""
-    return {"/".join(map(str, path)): _plain(value) for path, value in flatten(trial.config).items()}
+    return {name: _plain(value) for name, value in flat(trial.config)}
 
 
 def finite_points(trials: Iterable[Trial], metric: str) -> list[Point]:
