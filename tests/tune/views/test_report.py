@@ -253,9 +253,12 @@ def test_the_parameter_that_matters_is_the_most_important(
     ("rows", "why"),
     [
         ([({"x": 1}, [1.0])], "at least two trials"),
-        ([({"x": 1}, [1.0]), ({"x": 1}, [2.0])], "No parameter differs between the trials"),
+        (
+            [({"x": 1}, [1.0]), ({"x": 1}, [2.0])],
+            "differs between them. Constant: x.",
+        ),
         ([({"x": 1}, [1.0]), ({"x": 2}, [1.0])], "All trials have the same value"),
-        ([({}, [1.0]), ({}, [2.0])], "No parameter differs"),
+        ([({}, [1.0]), ({}, [2.0])], "needs a parameter that all trials have"),
     ],
 )
 def test_the_page_says_why_there_is_no_importance(

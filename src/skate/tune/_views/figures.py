@@ -65,7 +65,7 @@ def draw(folder: ExperimentFolder, points: Sequence[Point], metric: str, mode: s
     _draw_curves(drawn, folder, points, metric, mode, title)
     study = build_study(points, mode)
     _draw_history(drawn, study, title)
-    _draw_importance(drawn, study, points)
+    _draw_importance(drawn, study, points, mode)
     _draw_parameters(drawn, study, points, mode, title)
     return drawn
 
@@ -151,38 +151,53 @@ def _draw_history(drawn: Figures, study: Study, title: str) -> None:
     drawn.figures["history"] = figure
 
 
-def _draw_importance(drawn: Figures, study: Study, points: Sequence[Point]) -> None:
+def _draw_importance(drawn: Figures, study: Study, points: Sequence[Point], mode: str) -> None:
     why = _why_no_importance(study, points)
     if why is None:
+        library = _optional.load("optuna.importance", "ResultGrid.plot")
         evaluator, method = _evaluator(study, points)
-        plot = _optional.load("optuna.visualization", "ResultGrid.plot").plot_param_importances
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # Optuna 4 calls PED-ANOVA experimental
-                figure = plot(study.optuna, evaluator=evaluator, params=list(study.common))
+                drawn.importance = library.get_param_importances(
+                    study.optuna, evaluator=evaluator, params=list(study.common)
+                )
         except (ArithmeticError, RuntimeError, ValueError) as error:
             why = f"The importance of parameters could not be computed: {error}"
-        else:
-            (bars,) = figure.data
-            shares = sorted(zip(bars.y, bars.x, strict=True), key=lambda bar: -bar[1])
-            drawn.importance = {str(name): float(share) for name, share in shares}
-            figure.update_traces(marker_color=BLUE)
-            figure.update_xaxes(title_text="importance")
-            figure.update_yaxes(title_text="")
-            figure.update_layout(title={"text": f"Importance of parameters ({method})"})
-            drawn.figures["importance"] = figure
-            drawn.notes["importance"] = _omissions(study)
     if why is not None:
         drawn.missing["importance"] = why
+        return
+    figure = _plot_importance(study, drawn.importance, mode)
+    figure.update_traces(marker_color=BLUE)
+    figure.update_xaxes(title_text="importance")
+    figure.update_yaxes(title_text="")
+    figure.update_layout(title={"text": f"Importance of parameters ({method})"})
+    drawn.figures["importance"] = figure
+    drawn.notes["importance"] = _omissions(study)
+
+
+def _plot_importance(study: Study, shares: dict[str, float], mode: str) -> Any:
+    """Let Optuna plot importance that is known already.
+
+    For each parameter, the plot copies all trials to find the distribution: one trial is enough.
+    """
+    library = _optional.load("optuna.importance", "ResultGrid.plot")
+
+    class Known(library.BaseImportanceEvaluator):  # type: ignore[misc, name-defined]
+        def evaluate(self, *args: Any, **options: Any) -> dict[str, float]:
+            return shares
+
+    plot = _optional.load("optuna.visualization", "ResultGrid.plot").plot_param_importances
+    first = create_study(study.optuna.get_trials(deepcopy=False)[:1], mode)
+    return plot(first, evaluator=Known(), params=list(shares))
 
 
 def _why_no_importance(study: Study, points: Sequence[Point]) -> str | None:
     if len(points) < 2:
         return "The importance of parameters needs at least two trials with a finite value."
     if not study.common:
-        return "No parameter differs between the trials, so their importance cannot be computed." + "".join(
-            f" {note}" for note in _omissions(study)
-        )
+        needed = "Importance needs a parameter that all trials have and that differs between them."
+        return " ".join([needed, *_omissions(study)])
     if len({point.value for point in points}) == 1:
         return "All trials have the same value, so the importance of parameters cannot be computed."
     return None
@@ -249,15 +264,15 @@ def _color_lines(figure: Any, values: Sequence[float], mode: str) -> None:
     shares = [(value - low) / span for value in values]
     if mode == "min":
         shares = [1 - share for share in shares]
-    lines = [trace for trace in figure.data if trace.mode == "lines" and trace.showlegend is False]
-    if len(lines) == len(shares):
-        for trace, color in zip(lines, sample([GRAY, BLUE], shares), strict=True):
-            trace.line.color = color
-        figure.update_traces(
-            marker={"colorscale": SCALE, "reversescale": mode == "min"}, selector={"mode": "markers"}
-        )
-    else:  # Optuna 4 draws one element for all trials
-        figure.update_traces(line={"colorscale": SCALE}, selector={"type": "parcoords"})
+    if any(trace.type == "parcoords" for trace in figure.data):  # Optuna 4 has one element for all trials
+        figure.update_traces(line={"colorscale": SCALE, "reversescale": mode == "min"})
+        return
+    lines = [trace for trace in figure.data if trace.mode == "lines"]
+    for trace, color in zip(lines, sample([GRAY, BLUE], shares), strict=True):
+        trace.line.color = color
+    figure.update_traces(
+        marker={"colorscale": SCALE, "reversescale": mode == "min"}, selector={"mode": "markers"}
+    )
 
 
 def _omissions(study: Study) -> list[str]:
