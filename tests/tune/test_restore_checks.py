@@ -143,6 +143,21 @@ class TestRuns:
         analysis = tune.run(report_x, config=space, resume=True, **options)
         assert sorted(trial.last_result["x"] for trial in analysis.trials) == [1, 2, 3]
 
+    def test_resuming_by_name_keeps_as_many_checkpoints_as_before(self, tmp_path: Path) -> None:
+        def save(config: dict[str, Any]) -> None:
+            (tmp_path / "state").mkdir(exist_ok=True)
+            for _ in range(3):
+                tune.report({"x": 1}, checkpoint=tune.Checkpoint(str(tmp_path / "state")))
+            if not (tmp_path / "failed").exists():
+                (tmp_path / "failed").touch()
+                raise ValueError("once")
+
+        options: dict[str, Any] = {"name": "experiment", "storage_path": str(tmp_path), "verbose": 0}
+        keep = tune.CheckpointConfig(num_to_keep=2)
+        tune.run(save, raise_on_failed_trial=False, checkpoint_config=keep, **options)
+        (trial,) = tune.run(save, resume="AUTO+ERRORED", **options).trials
+        assert [each.name for each in trial.kept] == ["checkpoint_000004", "checkpoint_000005"]
+
     @pytest.mark.parametrize(
         ("resume", "attempts"),
         [

@@ -172,7 +172,10 @@ def run(
     if resume:
         if name is None:
             raise ValueError("`resume` needs the `name` of the experiment to continue.")
-        tuner._continue(resume_config or _resume_config_of(resume))
+        tuner._continue(
+            resume_config or _resume_config_of(resume),
+            keep_checkpoint_config=checkpoints == CheckpointConfig(checkpoint_at_end=False),
+        )
     results = tuner.fit()
     analysis = results._experiment_analysis
     failed = [trial for trial in analysis.trials if trial.status == Trial.ERROR]

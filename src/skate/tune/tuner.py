@@ -175,10 +175,20 @@ class Tuner:
         )
         return tuner
 
-    def _continue(self, resume: ResumeConfig) -> None:
-        """Continue the experiment of the same name with the settings of this tuner, if there is one."""
-        if self._folder().exists():
-            self._resume = resume
+    def _continue(self, resume: ResumeConfig, *, keep_checkpoint_config: bool) -> None:
+        """Continue the experiment of the same name with the settings of this tuner, if there is one.
+
+        Args:
+            resume: What happens to its trials.
+            keep_checkpoint_config: Whether checkpoints are saved and kept as before.
+        """
+        folder = self._folder()
+        if not folder.exists():
+            return
+        self._resume = resume
+        stored = folder.read_state(TUNER)
+        if keep_checkpoint_config and stored is not None:
+            self._run_config.checkpoint_config = stored["run_config"].checkpoint_config
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
