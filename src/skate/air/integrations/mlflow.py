@@ -43,8 +43,8 @@ def setup_mlflow(
 ) -> Any:
     """Start an MLflow run in a trainable or a training function, and return the module `mlflow`, which logs to it.
 
-    A second call in the same trial continues the run. The run ends with `mlflow.end_run()`, or else after the function
-    has returned: when the process ends or starts another run.
+    A second call in the same trial continues the run. End the run with `mlflow.end_run()`: one that a function leaves
+    open ends when its process starts another run, or exits normally, which workers of Tune do not.
 
     Args:
         config: The parameters of the run.

@@ -48,7 +48,8 @@ def setup_wandb(
 ) -> Any:
     """Start a run of Weights & Biases in a trainable or a training function, and return it.
 
-    The run ends with its method `finish`, or else when the process starts another run or ends.
+    Call `finish` on it at the end of a trainable function: a run that the function leaves open ends when its process
+    starts another run, or exits normally, which workers of Tune do not.
 
     Args:
         config: The configuration of the run.
