@@ -10,6 +10,8 @@ import pyarrow.fs as pafs
 import pytest
 
 from skate import tune
+from skate.tune.experiment import Trial
+from skate.tune.schedulers import FIFOScheduler, TrialScheduler
 from tests.tune.test_tuner import Counting
 
 
@@ -99,6 +101,10 @@ class TestBeforeAnyTrial:
         with pytest.raises(DeprecationWarning, match="RAY_CHDIR_TO_TRIAL_DIR"):
             tune.TuneConfig(chdir_to_trial_dir=False)
 
+    def test_the_old_name_of_the_storage_path_names_the_new_one(self) -> None:
+        with pytest.raises(DeprecationWarning, match="pass it as `storage_path`"):
+            tune.RunConfig(local_dir="/tmp")
+
 
 @pytest.mark.usefixtures("engine")
 class TestRuns:
@@ -130,6 +136,18 @@ class TestRuns:
             assert result.checkpoint is not None
             assert Path(result.checkpoint.path, "value").read_text(encoding="utf-8") == ("2" if stop else "4")
             assert len(result.best_checkpoints or []) == 1
+
+    def test_a_pause_after_a_checkpoint_saves_no_other(self, tmp_path: Path) -> None:
+        class Pauses(FIFOScheduler):
+            def on_trial_result(self, controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+                return TrialScheduler.PAUSE
+
+        config = run_config(tmp_path, checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1))
+        settings = tune.TuneConfig(scheduler=Pauses())
+        (result,) = tune.Tuner(
+            Counting, param_space={"end": 3}, tune_config=settings, run_config=config
+        ).fit()
+        assert [metrics["value"] for _, metrics in result.best_checkpoints or []] == [1, 2, 3]
 
     def test_resuming_by_name_takes_the_new_callbacks(self, tmp_path: Path) -> None:
         class Interrupt(tune.Callback):

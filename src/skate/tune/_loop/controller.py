@@ -106,9 +106,14 @@ class TuneController:
     def pause_trial(self, trial: Trial, should_checkpoint: bool = True) -> None:
         """Pause a running trial, after a checkpoint unless `should_checkpoint` is false."""
         if should_checkpoint:
-            self._schedule_trial_save(trial).resolve()
+            self._save_state(trial)
         self._leave_worker(trial)
         self._set_status(trial, Trial.PAUSED)
+
+    def _save_state(self, trial: Trial) -> None:
+        """Save a checkpoint, unless the trial has saved one with its last result."""
+        if trial.checkpoint_metrics is not trial.last_result:
+            self._schedule_trial_save(trial).resolve()
 
     def stop_trial(self, trial: Trial) -> None:
         """End a trial."""
@@ -316,8 +321,8 @@ class TuneController:
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
         elif decision == TrialScheduler.STOP:
-            if self._saves_at_end and trial.checkpoint_metrics is not trial.last_result:
-                self._schedule_trial_save(trial).resolve()
+            if self._saves_at_end:
+                self._save_state(trial)
             self._leave_worker(trial)
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)

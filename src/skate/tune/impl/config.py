@@ -94,6 +94,10 @@ class RunConfig:
         callbacks: Objects that receive the events of the experiment.
         progress_reporter: Prints the state of the experiment, in place of the table.
         log_to_file: Accepted for programs written for Ray; the output of workers is in the session's logs.
+        local_dir: Replaced by `storage_path`.
+
+    Raises:
+        DeprecationWarning: `local_dir` is given.
     """
 
     name: str | None = None
@@ -107,8 +111,11 @@ class RunConfig:
     callbacks: list[Callback] | None = None
     progress_reporter: Any = None
     log_to_file: bool | str | tuple[str, str] = False
+    local_dir: str | None = None
 
     def __post_init__(self) -> None:
+        if self.local_dir is not None:
+            raise DeprecationWarning(f"`local_dir` is {self.local_dir!r}: pass it as `storage_path` instead.")
         if self.storage_path is not None:
             arguments.path("storage_path", self.storage_path)
         self.storage_path = os.fspath(
