@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import skate
@@ -14,7 +14,14 @@ from skate.tune.result import TRAINING_ITERATION
 from skate.tune.trainable.trainable import Trainable
 from skate.util import inspect_serializability
 
-__all__ = ["date_str", "diagnose_serialization", "flatten_dict", "validate_save_restore", "wait_for_gpu"]
+__all__ = [
+    "date_str",
+    "diagnose_serialization",
+    "flatten_dict",
+    "validate_save_restore",
+    "validate_warmstart",
+    "wait_for_gpu",
+]
 
 
 def date_str() -> str:
@@ -72,6 +79,41 @@ def _check_step(result: Mapping[str, Any], step: int) -> None:
     found = result.get(TRAINING_ITERATION)
     if found != step:
         raise ValueError(f"the result of step {step} has {TRAINING_ITERATION}={found!r}: {dict(result)}")
+
+
+def validate_warmstart(
+    parameter_names: Sequence[str],
+    points_to_evaluate: Sequence[Sequence[Any] | Mapping[str, Any]] | None,
+    evaluated_rewards: Sequence[float] | None,
+    validate_point_name_lengths: bool = True,
+) -> None:
+    """Check the points that a search starts with.
+
+    Args:
+        parameter_names: The parameters of the search space.
+        points_to_evaluate: The points: values by parameter, or in the order of the parameters.
+        evaluated_rewards: The values of the points, if they are known.
+        validate_point_name_lengths: Whether each point must have all parameters.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: A point has too few or too many parameters, or the number of values differs.
+    """
+    for name, given in (("points_to_evaluate", points_to_evaluate), ("evaluated_rewards", evaluated_rewards)):
+        if given and not isinstance(given, list):
+            raise TypeError(f"`{name}` must be a list, not {type(given).__name__}.")
+    for point in points_to_evaluate or ():
+        if not isinstance(point, dict | list):
+            raise TypeError(f"`points_to_evaluate` has {point!r}: each point must be a dictionary or a list.")
+        if validate_point_name_lengths and len(point) != len(parameter_names):
+            raise ValueError(
+                f"`points_to_evaluate` has {point!r}: each point must have the parameters {list(parameter_names)}."
+            )
+    if points_to_evaluate and evaluated_rewards and len(points_to_evaluate) != len(evaluated_rewards):
+        raise ValueError(
+            f"`evaluated_rewards` has {len(evaluated_rewards)} values for {len(points_to_evaluate)} points: give one "
+            "value for each point."
+        )
 
 
 def wait_for_gpu(
