@@ -129,10 +129,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate.experimental.collective": CORE,
     # Results are looked up in training when they are asked for.
     "skate.air": SHARED | {"skate.air.result"},
-    # Older names of training, and callbacks for it, that Ray keeps here.
+    # Older names of training, and callbacks for it and for trials, that Ray keeps here.
     "skate.air.session": {"skate.train"},
     "skate.air.result": {"skate.train"},
-    "skate.air.integrations": CORE | TRAINING | {"skate.air", "skate.train._reports", "skate.train._run"},
+    "skate.air.integrations": CORE | TRAINING | {"skate.air", "skate.train._run", "skate.tune"},
+    **{f"skate.tune.logger.{name}": {"skate.air.integrations"} for name in ("comet", "mlflow", "wandb")},
     **{part: SHARED | {"skate.air"} | DATA_BASE for part in DATA_BASE},
     **{part: SHARED | {"skate.air"} | DATA_BASE | set(DATA[:below]) for below, part in enumerate(DATA)},
     # Readers of a split are public iterators, and can keep their rows as a dataset.
@@ -149,6 +150,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | DATASETS
     | TRAINING
     | {"skate.air", "skate.train._reports", "skate.train._storage"},
+    "skate.tune.integration": SHARED | TRAINING | {"skate.air", "skate.train._frameworks", "skate.tune"},
     **{part: SHARED | {"skate.air"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
     **{
         part: SHARED | {"skate.air", "skate.serve"} | set(SERVE) | set(SERVE_PATH[:below])

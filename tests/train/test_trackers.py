@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from skate import train
+from skate.air.integrations._rank import Names
 from skate.air.integrations.mlflow import MLflowLoggerCallback, setup_mlflow
 from skate.air.integrations.wandb import WandbLoggerCallback, setup_wandb
 from skate.train import Checkpoint, Result, RunConfig
@@ -30,18 +31,15 @@ class Client:
     def get_experiment_by_name(self, name: str) -> None:
         return None
 
-    def create_experiment(self, name: str) -> str:
+    def create_experiment(self, name: str, artifact_location: str | None) -> str:
         return f"id of {name}"
 
     def create_run(self, experiment_id: str, *, tags: dict[str, Any], run_name: str) -> SimpleNamespace:
         self.told.append(("run", experiment_id, tags, run_name))
         return SimpleNamespace(info=SimpleNamespace(run_id="run id"))
 
-    def log_param(self, run_id: str, key: str, value: Any) -> None:
-        self.told.append(("param", key, value))
-
-    def log_metric(self, run_id: str, key: str, value: float, *, step: int) -> None:
-        self.told.append(("metric", key, value, step))
+    def log_batch(self, run_id: str, metrics: Any = (), params: Any = ()) -> None:
+        self.told += [*metrics, *params]
 
     def log_artifacts(self, run_id: str, local_dir: str) -> None:
         self.told.append(("artifacts", Path(local_dir).name))
@@ -55,6 +53,9 @@ class Tracker:
 
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
+
+    def Settings(self, **options: Any) -> dict[str, Any]:  # noqa: N802  # wandb's name
+        return options
 
     def init(self, **options: Any) -> Tracker:
         self.told.append(("init", options))
@@ -84,6 +85,10 @@ def learn(config: dict[str, Any]) -> None:
 def mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("mlflow")
     module.MlflowClient = Client  # type: ignore[attr-defined]
+    module.entities = SimpleNamespace(  # type: ignore[attr-defined]
+        Metric=lambda key, value, timestamp, step: ("metric", key, value, step),
+        Param=lambda key, value: ("param", key, value),
+    )
     monkeypatch.setitem(sys.modules, "mlflow", module)
 
 
@@ -103,7 +108,7 @@ def test_mlflow_has_settings_and_metrics_and_the_end_of_a_run(fit: Fit, run_conf
     assert callback._client.told == [
         ("client", "sqlite://", None),
         ("run", "id of bears", {"by": "me", "trial_name": "run"}, "run"),
-        ("param", "fails", False),
+        ("param", "fails", "False"),
         ("metric", "loss", 1.0, 0),
         ("metric", "eval/loss", 2.0, 0),
         ("metric", "loss", 0.5, 1),
@@ -118,7 +123,7 @@ def test_mlflow_hears_that_a_run_has_failed(fit: Fit, run_config: RunConfigs) ->
     callback = MLflowLoggerCallback(log_params_on_trial_end=True)
     with pytest.raises(train.WorkerGroupError):
         fit(learn, 0, config={"fails": True}, run=run_config(callbacks=[callback]))
-    assert callback._client.told[-2:] == [("param", "fails", True), ("ended", "FAILED")]
+    assert callback._client.told[-2:] == [("param", "fails", "True"), ("ended", "FAILED")]
 
 
 def test_wandb_has_settings_and_metrics_and_checkpoints(
@@ -132,8 +137,10 @@ def test_wandb_has_settings_and_metrics_and_checkpoints(
     monkeypatch.setenv("WANDB_PROJECT_NAME", "bears")
     callback = WandbLoggerCallback(excludes=["secret"], upload_checkpoints=True, mode="offline")
     fit(saves, 0, run=run_config(callbacks=[callback]))
+    shared = {"reinit": "create_new", "allow_val_change": True, "settings": {"console": "off"}}
+    named = {"name": "run", "group": "run", "project": "bears", "mode": "offline"}
     assert wandb.told == [
-        ("init", {"config": {}, "name": "run", "group": "run", "project": "bears", "mode": "offline"}),
+        ("init", {"config": {}, **named, **shared}),
         ("log", {"loss": 1.0}),
         ("files", ["model"]),
         ("artifact",),
@@ -171,7 +178,7 @@ def test_a_training_function_begins_a_run_of_wandb(
         run.log({"loss": 1.0})
 
     fit(function, 0, run=run_config())
-    named = {"group": "run", "id": "run", "name": "run", "resume": "allow"}
+    named = {"group": "run", "id": "run", "name": "run", "resume": "allow", "reinit": "finish_previous"}
     assert wandb.told == [
         ("init", {"config": {"lr": 0.1}, "project": "bears", **named}),
         ("log", {"loss": 1.0}),
@@ -182,15 +189,15 @@ def test_a_training_function_begins_a_run_of_wandb(
 
 
 @pytest.mark.usefixtures("mlflow")
-def test_a_training_function_begins_a_run_of_mlflow(
-    fit: Fit, run_config: RunConfigs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_function_begins_a_run_of_mlflow(fit: Fit, run_config: RunConfigs) -> None:
     told: list[Any] = []
     module: Any = sys.modules["mlflow"]
     module.set_tracking_uri = module.set_registry_uri = told.append
-    module.start_run = lambda **options: told.append(options)
+    module.active_run = lambda: None
+    module.start_run = lambda **options: (
+        told.append(options) or SimpleNamespace(info=SimpleNamespace(run_id="run id"))
+    )
     module.log_params = told.append
-    monkeypatch.setattr(Client, "create_experiment", lambda self, name, artifact_location: f"id of {name}")
 
     def function() -> None:
         with pytest.raises(ValueError, match="no experiment of the name 'run'"):
@@ -208,11 +215,9 @@ def test_a_training_function_begins_a_run_of_mlflow(
 
 
 def test_only_rank_0_talks_to_a_tracker(wandb: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
-    class OfRank1:
-        def get_world_rank(self) -> int:
-            return 1
-
-    monkeypatch.setattr("skate.air.integrations.wandb.current_context", OfRank1)
+    monkeypatch.setattr(
+        "skate.air.integrations.wandb.current_names", lambda: Names("run", "run", "run", rank=1)
+    )
     with setup_wandb() as run:
         run.config.update({"lr": 0.1})
         run.log({"loss": 1.0})

@@ -120,7 +120,7 @@ class TestRestore:
 
     def test_a_folder_without_an_experiment_is_refused(self, tmp_path: Path) -> None:
         assert not tune.Tuner.can_restore(tmp_path)
-        with pytest.raises(ValueError, match="holds no experiment to restore"):
+        with pytest.raises(FileNotFoundError, match="holds no experiment to restore"):
             tune.Tuner.restore(str(tmp_path), lambda config: {})
 
     def test_a_second_program_in_the_same_folder_is_refused(self, tmp_path: Path) -> None:

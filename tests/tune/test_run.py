@@ -112,9 +112,9 @@ def test_an_experiment_resumes_by_its_name(tmp_path: Path) -> None:
 
     options: dict[str, Any] = {"name": "resumed", "storage_path": str(tmp_path), "verbose": 0}
     space = {"x": tune.grid_search([0, 1])}
-    with pytest.raises(ValueError, match="holds no experiment to resume"):
-        tune.run(function, config=space, resume=True, **options)
-    first = tune.run(function, config=space, resume="AUTO", raise_on_failed_trial=False, **options)
+    first = tune.run(function, config=space, resume=True, raise_on_failed_trial=False, **options)
     assert [trial.status for trial in first.trials] == ["TERMINATED", "ERROR"]
-    second = tune.run(function, config=space, resume=True, **options)
+    again = tune.run(function, config=space, resume="AUTO", raise_on_failed_trial=False, **options)
+    assert [trial.status for trial in again.trials] == ["TERMINATED", "ERROR"]
+    second = tune.run(function, config=space, resume="AUTO+ERRORED", **options)
     assert [trial.status for trial in second.trials] == ["TERMINATED", "TERMINATED"]

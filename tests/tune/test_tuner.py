@@ -300,3 +300,18 @@ def test_a_trial_works_in_its_folder(
         else:
             assert result.metrics["folder"] == os.path.realpath(result.path)
             assert result.metrics["before"] == os.getcwd()
+
+
+@pytest.mark.usefixtures("engine")
+def test_an_action_at_the_end_of_a_function_learns_whether_it_failed(fit: Fit, tmp_path: Path) -> None:
+    def function(config: dict[str, Any]) -> None:
+        from skate.tune._workers.session import need_session
+
+        need_session("test").at_end(lambda failed: (tmp_path / str(config["x"])).write_text(str(failed)))
+        if config["x"] == 1:
+            raise ValueError("no")
+        tune.report({"x": config["x"]})
+        tune.report({"x": config["x"]})
+
+    fit(function, {"x": tune.grid_search([0, 1, 2])}, run={"stop": lambda trial_id, result: result["x"] == 2})
+    assert [(tmp_path / str(x)).read_text() for x in range(3)] == ["False", "True", "False"]

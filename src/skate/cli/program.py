@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from skate._api.nodes import UnusableFolderError
-from skate.cli import about, inspection, jobs, lifecycle, listing, logs, run, serve
+from skate.cli import about, inspection, jobs, lifecycle, listing, logs, run, serve, tune
 from skate.cli.script import Handover
 from skate.exceptions import RayError
 
@@ -60,6 +60,7 @@ for _command in (
     inspection.debug,
     jobs.job,
     serve.serve,
+    tune.tune,
     about.doctor,
     about.version,
 ):

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from skate.air.config import SyncConfig
-    from skate.train import Checkpoint, Result
+    from skate.train import Checkpoint
+    from skate.tune._experiment.trial_result import Result
     from skate.tune.analysis import ExperimentAnalysis
     from skate.tune.callback import Callback
     from skate.tune.context import TuneContext, get_context
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 # Names are imported at their first use: the workers of trials need few of them, and trials wait for the workers.
 _HOMES = {
     "skate.air.config": ("SyncConfig",),
-    "skate.train": ("Checkpoint", "Result"),
+    "skate.train": ("Checkpoint",),
+    "skate.tune._experiment.trial_result": ("Result",),
     "skate.tune.analysis": ("ExperimentAnalysis",),
     "skate.tune.callback": ("Callback",),
     "skate.tune.context": ("TuneContext", "get_context"),
@@ -68,9 +70,9 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _SUBMODULES = frozenset(
     (
-        *("analysis", "callback", "context", "error", "execution", "experiment", "impl", "logger"),
-        *("progress_reporter", "registry", "result", "result_grid", "schedulers", "search", "stopper"),
-        *("trainable", "tune", "tune_config", "tuner"),
+        *("analysis", "callback", "context", "error", "execution", "experiment", "impl", "integration"),
+        *("logger", "progress_reporter", "registry", "result", "result_grid", "schedulers", "search"),
+        *("stopper", "syncer", "trainable", "tune", "tune_config", "tuner", "utils"),
     )
 )
 

@@ -37,6 +37,8 @@ _OWN_METRICS = (
     "timestamp",
 )
 
+_MANY = 1 << 32  # trials: an experiment with so many has no end
+
 
 class ProgressReporter:
     """The base class of reporters; pass an instance in `RunConfig(progress_reporter=…)`."""
@@ -77,6 +79,7 @@ class CLIReporter(ProgressReporter):
     Args:
         metric_columns: The metrics to show: names, or titles by name.
         parameter_columns: The parameters to show: names, or titles by name.
+        total_samples: The number of trials; that of the experiment by default.
         max_progress_rows: How many trials the table has at most.
         max_error_rows: How many failed trials are listed at most.
         max_column_length: Values are cut after this many characters.
@@ -93,6 +96,7 @@ class CLIReporter(ProgressReporter):
         *,
         metric_columns: Sequence[str] | Mapping[str, str] | None = None,
         parameter_columns: Sequence[str] | Mapping[str, str] | None = None,
+        total_samples: int | None = None,
         max_progress_rows: int = 20,
         max_error_rows: int = 20,
         max_column_length: int = 20,
@@ -105,6 +109,7 @@ class CLIReporter(ProgressReporter):
     ) -> None:
         self._metric_columns = None if metric_columns is None else _titles(metric_columns)
         self._parameter_columns = None if parameter_columns is None else _titles(parameter_columns)
+        self._total = total_samples
         self._max_rows, self._max_errors = max_progress_rows, max_error_rows
         self._max_length = max_column_length
         self._interval = max_report_frequency
@@ -123,7 +128,18 @@ class CLIReporter(ProgressReporter):
         **kwargs: Any,
     ) -> None:
         """Take the metric and the mode of the experiment, unless the reporter has its own."""
+        self.set_search_properties(metric, mode)
+        if self._total is None and total_samples is not None and total_samples < _MANY:
+            self._total = total_samples
+
+    def set_search_properties(self, metric: str | None, mode: str | None) -> bool:
+        """Set the metric and the mode, unless the reporter has its own; return True."""
         self._metric, self._mode = self._metric or metric, self._mode or mode
+        return True
+
+    def set_total_samples(self, total_samples: int) -> None:
+        """Set the number of trials."""
+        self._total = total_samples
 
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
         """Show a metric, under a title."""
@@ -159,7 +175,7 @@ class CLIReporter(ProgressReporter):
         lines = [
             "== Status ==",
             *map(str, sys_info),
-            f"Number of trials: {len(trials)} ({states})",
+            f"Number of trials: {len(trials)}{f'/{self._total}' if self._total else ''} ({states})",
             capture.get().rstrip(),
         ]
         failed = [trial for trial in trials if trial.status == Trial.ERROR]

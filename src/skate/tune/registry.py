@@ -10,7 +10,13 @@ from skate._base.suggestions import did_you_mean
 from skate.tune.error import TuneError
 from skate.tune.trainable.trainable import Trainable
 
-__all__ = ["get_trainable_cls", "register_env", "register_trainable"]
+__all__ = [
+    "get_trainable_cls",
+    "is_function_trainable",
+    "register_env",
+    "register_trainable",
+    "validate_trainable",
+]
 
 _trainables: dict[str, Any] = {}
 _environments: dict[str, Callable[..., Any]] = {}
@@ -47,6 +53,21 @@ def check_trainable(trainable: Any) -> None:
             "a trainable is a function of the configuration, a subclass of skate.tune.Trainable, or a registered name, "
             f"not {trainable!r}."
         )
+
+
+def validate_trainable(trainable_name: str) -> None:
+    """Raise unless a trainable is registered under a name.
+
+    Raises:
+        TuneError: The name is not registered.
+    """
+    get_trainable_cls(trainable_name)
+
+
+def is_function_trainable(trainable: str | Callable[..., Any] | type) -> bool:
+    """Return whether a trainable, or the one that is registered under a name, is a function."""
+    found = get_trainable_cls(trainable) if isinstance(trainable, str) else trainable
+    return callable(found) and not inspect.isclass(found)
 
 
 def get_trainable_cls(trainable_name: str) -> Any:

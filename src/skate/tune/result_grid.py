@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import pyarrow.fs as pafs
 
 from skate.air import _arguments as arguments
-from skate.train import Checkpoint, Result
-from skate.train._storage.run_folder import RunRecord
 from skate.tune._experiment.folder import ExperimentFolder
+from skate.tune._experiment.trial_result import Result, result_of
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.experiment import Trial
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
+
+    from skate.tune._views.report import Report
 
 __all__ = ["ResultGrid"]
 
@@ -32,8 +33,11 @@ class ResultGrid:
     def __init__(self, experiment_analysis: ExperimentAnalysis) -> None:
         self._experiment_analysis = experiment_analysis
         self._trials = experiment_analysis.trials
-        self._folder: ExperimentFolder = experiment_analysis._folder
         self._results: list[Result | None] = [None] * len(self._trials)
+
+    @property
+    def _folder(self) -> ExperimentFolder:
+        return self._experiment_analysis._folder
 
     @property
     def experiment_path(self) -> str:
@@ -96,6 +100,24 @@ class ResultGrid:
         """
         return self._experiment_analysis.dataframe(metric=filter_metric, mode=filter_mode)
 
+    def plot(self, metric: str | None = None, mode: str | None = None) -> Report:
+        """Return plots of the trials: learning curves, the best value so far, and how parameters affect the metric.
+
+        A notebook displays the report, `print` writes a summary, `save(path)` writes one HTML file, and `figures` has
+        the Plotly figures by name. A trial counts with its last value of the metric. Needs Plotly and Optuna.
+
+        Args:
+            metric: The metric that compares the trials; that of TuneConfig by default.
+            mode: "min" or "max"; that of TuneConfig by default.
+
+        Raises:
+            ImportError: Plotly or Optuna is not installed.
+            ValueError: No metric or mode is given, or no trial has reported the metric.
+        """
+        from skate.tune._views.report import create_report
+
+        return create_report(self._experiment_analysis, metric, mode)
+
     @property
     def errors(self) -> list[Exception]:
         """The exceptions of the failed trials."""
@@ -112,31 +134,16 @@ class ResultGrid:
         return sum(trial.status == Trial.TERMINATED for trial in self._trials)
 
     def __len__(self) -> int:
-        return len(self._trials)
+        return len(self._results)
 
     def __getitem__(self, index: int) -> Result:
         found = self._results[index]
         if found is None:
-            found = self._results[index] = self._result(self._trials[index])
+            found = self._results[index] = result_of(self._folder, self._trials[index])
         return found
 
     def __iter__(self) -> Iterator[Result]:
         return (self[index] for index in range(len(self)))
-
-    def _result(self, trial: Trial) -> Result:
-        return Result(
-            metrics=trial.last_result,
-            checkpoint=trial.checkpoint,
-            error=trial.error,
-            path=self._folder.trial_path(trial),
-            best_checkpoints=[(self._checkpoint(trial, each.name), each.metrics) for each in trial.kept],
-            _storage_filesystem=self._folder.filesystem,
-            _record=RunRecord(trial.trial_id, config=trial.config),
-            _history=self._folder.history(trial),
-        )
-
-    def _checkpoint(self, trial: Trial, name: str) -> Checkpoint:
-        return Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
 
     def __repr__(self) -> str:
         inner = ",\n".join("  " + repr(result).replace("\n", "\n  ") for result in self)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from skate._base.suggestions import did_you_mean
+from skate.tune._validation import check_param_space
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.callback import Callback
 from skate.tune.error import TuneError
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.experiment import Experiment, Trial
-from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig, StopCriterion
+from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig, StopCriterion, local_folder
 from skate.tune.registry import get_trainable_cls
 from skate.tune.schedulers import TrialScheduler, create_scheduler
 from skate.tune.search import SearchAlgorithm, Searcher, create_searcher
@@ -61,6 +63,7 @@ def run(
     checkpoint_score_attr: str | None = None,
     checkpoint_freq: int = 0,
     checkpoint_at_end: bool = False,
+    chdir_to_trial_dir: Any = None,
     local_dir: str | None = None,
 ) -> ExperimentAnalysis:
     """Run an experiment, and return its trials.
@@ -92,9 +95,11 @@ def run(
         export_formats: Accepted for programs written for Ray; has no effect.
         max_failures: How often a failed trial is restarted.
         fail_fast: Whether the experiment ends at the first failed trial.
-        restore: Not supported: load the checkpoint in the trainable.
-        resume: Whether to continue an experiment of the same name: True, "AUTO" to do so if there is one, or False.
-        resume_config: What happens to the trials of such an experiment.
+        restore: The path of a checkpoint that every new trial starts from.
+        resume: Whether to continue the experiment of the same name, if there is one: True, False, "AUTO", which is
+            True, or "AUTO+ERRORED", which also continues failed trials. "RESTART_ERRORED" starts them again, and
+            "ERRORED_ONLY" and "RESTART_ERRORED_ONLY" end the unfinished ones.
+        resume_config: What happens to the trials of such an experiment, in place of the suffixes of `resume`.
         reuse_actors: Whether a trainable class is kept for the next trial.
         raise_on_failed_trial: Whether to raise if a trial has failed.
         callbacks: Objects that receive the events of the experiment.
@@ -103,26 +108,28 @@ def run(
         checkpoint_score_attr: Older form of `CheckpointConfig(checkpoint_score_attribute=…)`.
         checkpoint_freq: Older form of `CheckpointConfig(checkpoint_frequency=…)`.
         checkpoint_at_end: Older form of `CheckpointConfig(checkpoint_at_end=…)`.
+        chdir_to_trial_dir: Replaced by the environment variable `RAY_CHDIR_TO_TRIAL_DIR`.
         local_dir: Older form of `storage_path`.
 
     Returns:
         The trials of the experiment.
 
     Raises:
+        FileNotFoundError: There is no checkpoint at `restore`.
         TuneError: A trial has failed, and `raise_on_failed_trial` is true.
+        ValueError: The settings contradict each other.
     """
     if isinstance(run_or_experiment, Experiment):
         _check_spec(run_or_experiment.spec)
         given = {key: value for key, value in run_or_experiment.spec.items() if key != "run"}
         return run(run_or_experiment.run_identifier, name=run_or_experiment.name, **given)
-    if restore is not None:
-        raise NotImplementedError("`restore` is not supported: load the checkpoint in the trainable.")
-    trainable = (
-        get_trainable_cls(run_or_experiment) if isinstance(run_or_experiment, str) else run_or_experiment
-    )
-    label = run_or_experiment if isinstance(run_or_experiment, str) else None
+    trainable = run_or_experiment
     if resources_per_trial is not None:
-        trainable = with_resources(trainable, resources_per_trial)
+        trainable = with_resources(
+            get_trainable_cls(trainable) if isinstance(trainable, str) else trainable, resources_per_trial
+        )
+        if isinstance(run_or_experiment, str):
+            trainable._name = run_or_experiment
     tune_config = TuneConfig(
         metric=metric,
         mode=mode,
@@ -134,29 +141,41 @@ def run(
         reuse_actors=reuse_actors,
         trial_name_creator=trial_name_creator,
         trial_dirname_creator=trial_dirname_creator,
+        chdir_to_trial_dir=chdir_to_trial_dir,
     )
+    checkpoints = checkpoint_config or CheckpointConfig(
+        num_to_keep=keep_checkpoints_num,
+        checkpoint_score_attribute=checkpoint_score_attr,
+        checkpoint_frequency=checkpoint_freq,
+        checkpoint_at_end=checkpoint_at_end,
+    )
+    if checkpoints.checkpoint_at_end is None:
+        checkpoints = dataclasses.replace(checkpoints, checkpoint_at_end=False)
     run_config = RunConfig(
         name=name,
         storage_path=storage_path or local_dir,
         storage_filesystem=storage_filesystem,
         failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
-        checkpoint_config=checkpoint_config
-        or CheckpointConfig(
-            num_to_keep=keep_checkpoints_num,
-            checkpoint_score_attribute=checkpoint_score_attr,
-            checkpoint_frequency=checkpoint_freq,
-            checkpoint_at_end=checkpoint_at_end,
-        ),
+        checkpoint_config=checkpoints,
         verbose=verbose,
         stop=stop,
         callbacks=list(callbacks or []),
         progress_reporter=progress_reporter,
         log_to_file=log_to_file,
     )
+    check_param_space(config, "config")
     tuner = Tuner(trainable, param_space=config, tune_config=tune_config, run_config=run_config)
-    tuner._label = label
+    if restore is not None:
+        tuner._checkpoint = str(local_folder(restore))
+        if not os.path.isdir(tuner._checkpoint):
+            raise FileNotFoundError(f"`restore` is {restore!r}, and {tuner._checkpoint} is no folder.")
     if resume:
-        tuner = _resumed(tuner, trainable, run_config, resume, resume_config)
+        if name is None:
+            raise ValueError("`resume` needs the `name` of the experiment to continue.")
+        tuner._continue(
+            resume_config or _resume_config_of(resume),
+            keep_checkpoint_config=checkpoints == CheckpointConfig(checkpoint_at_end=False),
+        )
     results = tuner.fit()
     analysis = results._experiment_analysis
     failed = [trial for trial in analysis.trials if trial.status == Trial.ERROR]
@@ -173,22 +192,24 @@ def _check_spec(spec: Mapping[str, Any]) -> None:
             raise TuneError(f"unknown field {name!r} of an experiment.{did_you_mean(name, known)}")
 
 
-def _resumed(
-    tuner: Tuner,
-    trainable: Any,
-    run_config: RunConfig,
-    resume: bool | str,
-    resume_config: ResumeConfig | None,
-) -> Tuner:
-    assert run_config.storage_path is not None
-    if run_config.name is None:
-        raise ValueError("`resume` needs the `name` of the experiment to continue.")
-    path = Path(run_config.storage_path, run_config.name)
-    if Tuner.can_restore(path):
-        return Tuner.restore(str(path), trainable, resume_errored=True, _resume_config=resume_config)
-    if isinstance(resume, str) and resume.startswith("AUTO"):
-        return tuner
-    raise ValueError(f'{path} holds no experiment to resume; pass resume="AUTO" to start one in that case.')
+def _resume_config_of(resume: bool | str) -> ResumeConfig:
+    """Return the configuration of True, "AUTO", or "AUTO+" and what happens to failed trials."""
+    kind = ResumeConfig.ResumeType
+    if resume is True:
+        return ResumeConfig()
+    settings = {
+        "AUTO": ResumeConfig(),
+        "AUTO+ERRORED": ResumeConfig(errored=kind.RESUME),
+        "AUTO+RESTART_ERRORED": ResumeConfig(errored=kind.RESTART),
+        "AUTO+ERRORED_ONLY": ResumeConfig(unfinished=kind.SKIP, errored=kind.RESUME),
+        "AUTO+RESTART_ERRORED_ONLY": ResumeConfig(unfinished=kind.SKIP, errored=kind.RESTART),
+    }
+    if resume not in settings:
+        raise ValueError(
+            f"`resume` is {resume!r}: it must be True, False or one of {list(settings)}."
+            f"{did_you_mean(str(resume), settings)}"
+        )
+    return settings[resume]
 
 
 def run_experiments(

@@ -33,7 +33,10 @@ class TuneConfig:
         reuse_actors: Whether a trainable class is kept for the next trial, if its `reset_config` returns True.
         trial_name_creator: Returns the name of a trial.
         trial_dirname_creator: Returns the name of a trial's folder.
-        chdir_to_trial_dir: Accepted for programs written for Ray; has no effect.
+        chdir_to_trial_dir: Replaced by the environment variable `RAY_CHDIR_TO_TRIAL_DIR`.
+
+    Raises:
+        DeprecationWarning: `chdir_to_trial_dir` is given.
     """
 
     mode: str | None = None
@@ -49,6 +52,11 @@ class TuneConfig:
     chdir_to_trial_dir: Any = None
 
     def __post_init__(self) -> None:
+        if self.chdir_to_trial_dir is not None:
+            raise DeprecationWarning(
+                f"`chdir_to_trial_dir` is {self.chdir_to_trial_dir!r}: set the environment variable "
+                "RAY_CHDIR_TO_TRIAL_DIR instead; 0 keeps trials in the folder of the program."
+            )
         arguments.choice("mode", self.mode, ("min", "max", None))
         arguments.text("metric", self.metric, "the name of a metric", optional=True)
         arguments.whole(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import datetime
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import skate
 from skate.train.data_parallel_trainer import DataParallelTrainer
@@ -15,10 +16,18 @@ from skate.tune._experiment.recorder import Recorder, read_trials
 from skate.tune._loop.controller import TuneController
 from skate.tune._loop.settings import Settings
 from skate.tune._trainers import TrainerFunction, check_space, run_config_of
+from skate.tune._validation import (
+    check_checkpoint_config,
+    check_param_space,
+    check_same_space,
+    check_same_trainable,
+    check_serializable,
+)
 from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
+from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
-from skate.tune.impl.config import RunConfig, check_local
+from skate.tune.impl.config import RunConfig, local_folder
 from skate.tune.progress_reporter import ReporterCallback
 from skate.tune.registry import check_trainable, get_trainable_cls
 from skate.tune.result_grid import ResultGrid
@@ -27,7 +36,7 @@ from skate.tune.search import BasicVariantGenerator, ConcurrencyLimiter, SearchA
 from skate.tune.search.variant_generator import count_variants
 from skate.tune.stopper import CombinedStopper, FunctionStopper, NoopStopper, Stopper, TimeoutStopper
 from skate.tune.trainable.trainable import Trainable
-from skate.tune.trainable.util import is_trainable_class, resources_of
+from skate.tune.trainable.util import is_trainable_class, resources_of, trainable_name
 from skate.tune.tune_config import ResumeConfig, TuneConfig
 
 __all__ = ["Tuner"]
@@ -68,38 +77,42 @@ class Tuner:
         run_config: RunConfig | None = None,
     ) -> None:
         if trainable is None:
-            raise TypeError(
+            raise TuneError(
                 "Tuner needs a `trainable`: a function of the configuration, or a subclass of Trainable."
             )
+        check_param_space(param_space)
         if isinstance(trainable, DataParallelTrainer):
             check_space(trainable, param_space or {})
             run_config = run_config or run_config_of(trainable)
             trainable = TrainerFunction(trainable)
         self._trainable = get_trainable_cls(trainable) if isinstance(trainable, str) else trainable
-        self._label = trainable if isinstance(trainable, str) else None  # its registered name
+        self._name = trainable_name(trainable)
         check_trainable(self._trainable)
-        if param_space is not None and not isinstance(param_space, Mapping):
-            raise TypeError(f"`param_space` must be a dictionary, not {type(param_space).__name__}.")
+        check_serializable(self._trainable, self._name)
         self._param_space = dict(param_space or {})
         self._tune_config = tune_config or TuneConfig()
-        self._run_config = run_config or RunConfig()
-        self._check_checkpoints()
+        self._run_config = copy.copy(run_config) or RunConfig()
         self._resume: ResumeConfig | None = None
+        self._checkpoint: str | None = None  # the checkpoint that new trials start from
         self._results: ResultGrid | None = None
+        if self._run_config.name is not None:
+            self._store()
 
-    def _check_checkpoints(self) -> None:
-        config = self._run_config.checkpoint_config
-        assert config is not None
-        asked = [
-            name
-            for name in ("checkpoint_frequency", "checkpoint_at_end")
-            if getattr(config, name) not in (0, None, False)
-        ]
-        if asked and not is_trainable_class(self._trainable):
-            raise ValueError(
-                f"`{asked[0]}` is for trainable classes: a function saves a checkpoint with "
-                "tune.report(metrics, checkpoint=...)."
-            )
+    def _store(self) -> None:
+        """Store the settings, so that `restore` works from now on, unless an experiment has run in the folder."""
+        folder = self._folder()
+        if not folder.exists():
+            folder.create()
+            folder.write_state(self._state(), TUNER)
+
+    if not TYPE_CHECKING:
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "restore":
+                raise AttributeError(
+                    "Tuner.restore() returns another tuner: call it on the class, not on a tuner."
+                )
+            return super().__getattribute__(name)
 
     # ------------------------------------------------------------ restoring
 
@@ -117,35 +130,44 @@ class Tuner:
     ) -> Tuner:
         """Return a tuner that continues an experiment, whose program ended early.
 
+        Call it on the class, not on a tuner.
+
         The folder must be trusted: parts of it are unpickled.
 
         Args:
             path: The experiment's folder.
-            trainable: The same trainable.
+            trainable: The same trainable, or a changed one of the same name.
             resume_unfinished: Whether unfinished trials continue from their latest checkpoints; otherwise they end.
             resume_errored: Whether failed trials continue from their latest checkpoints.
             restart_errored: Whether failed trials start again.
             param_space: The same search space; that of the first run by default.
-            storage_filesystem: Not supported.
+            storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
 
         Raises:
-            ValueError: The folder holds no experiment.
+            FileNotFoundError: The folder holds no experiment.
+            ValueError: The trainable has another name, or the search space has other parameters.
         """
-        check_local(os.fspath(path), storage_filesystem)
-        folder = ExperimentFolder(Path(os.fspath(path)))
-        stored = folder.read_state(TUNER) if folder.exists() else None
+        folder = ExperimentFolder(local_folder(path, storage_filesystem))
+        stored = folder.read_state(TUNER)
         if stored is None:
-            raise ValueError(
+            raise FileNotFoundError(
                 f"{folder.path} holds no experiment to restore: `path` must be the folder of one experiment."
             )
+        check_same_trainable(
+            trainable_name(type(trainable) if isinstance(trainable, DataParallelTrainer) else trainable),
+            stored.get("trainable"),
+        )
+        if param_space is not None:
+            check_param_space(param_space)
+            check_same_space(param_space, stored["param_space"])
+        run_config = stored["run_config"]
+        run_config.storage_path, run_config.name = str(folder.path.parent), folder.path.name
         tuner = cls(
             trainable,
             param_space=param_space if param_space is not None else stored["param_space"],
             tune_config=stored["tune_config"],
-            run_config=stored["run_config"],
+            run_config=run_config,
         )
-        tuner._run_config.storage_path = str(folder.path.parent)
-        tuner._run_config.name = folder.path.name
         kind = ResumeConfig.ResumeType
         tuner._resume = _resume_config or ResumeConfig(
             unfinished=kind.RESUME if resume_unfinished else kind.SKIP,
@@ -153,11 +175,28 @@ class Tuner:
         )
         return tuner
 
+    def _continue(self, resume: ResumeConfig, *, keep_checkpoint_config: bool) -> None:
+        """Continue the experiment of the same name with the settings of this tuner, if there is one.
+
+        Args:
+            resume: What happens to its trials.
+            keep_checkpoint_config: Whether checkpoints are saved and kept as before.
+        """
+        folder = self._folder()
+        if not folder.exists():
+            return
+        self._resume = resume
+        stored = folder.read_state(TUNER)
+        if keep_checkpoint_config and stored is not None:
+            self._run_config.checkpoint_config = stored["run_config"].checkpoint_config
+
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
-        """Return whether a folder holds an experiment that `restore` can continue."""
-        folder = ExperimentFolder(Path(os.fspath(path)))
-        return folder.exists() and (folder.path / TUNER).exists()
+        """Return whether a folder holds an experiment that `restore` can continue.
+
+        That is the case as soon as a `Tuner` with a name has been created.
+        """
+        return (local_folder(path, storage_filesystem) / TUNER).exists()
 
     # ------------------------------------------------------------ running
 
@@ -168,7 +207,10 @@ class Tuner:
 
         Raises:
             TuneError: The experiment cannot run, or a trial does not report the metric.
+            ValueError: The settings contradict each other.
         """
+        assert self._run_config.checkpoint_config is not None
+        check_checkpoint_config(self._trainable, self._run_config.checkpoint_config)
         if not skate.is_initialized():
             skate.init()
         folder = self._folder()
@@ -204,14 +246,14 @@ class Tuner:
         return self._results
 
     def _grid(self, folder: ExperimentFolder, trials: list[Trial]) -> ResultGrid:
-        return ResultGrid(
-            ExperimentAnalysis(
-                folder.path,
-                trials=trials,
-                default_metric=self._tune_config.metric,
-                default_mode=self._tune_config.mode,
-            )
+        analysis = ExperimentAnalysis(
+            folder.path,
+            trials=trials,
+            default_metric=self._tune_config.metric,
+            default_mode=self._tune_config.mode,
         )
+        analysis._has_statistics = self._resume is None
+        return ResultGrid(analysis)
 
     def _progress(self, folder: ExperimentFolder) -> list[Progress]:
         if self._run_config.verbose == 0:
@@ -232,29 +274,34 @@ class Tuner:
         if self._resume is None:
             raise RuntimeError("The experiment has not run yet: call Tuner.fit() first.")
         folder = self._folder()
+        if not folder.exists():
+            raise RuntimeError(
+                f"The experiment in {folder.path} has not started yet: call Tuner.fit() first."
+            )
         return self._grid(folder, read_trials(folder, folder.read_journal()))
 
     def _folder(self) -> ExperimentFolder:
         run = self._run_config
         if run.name is None:
-            run.name = f"{self._trainable_name()}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+            run.name = f"{self._name}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
         assert run.storage_path is not None
-        return ExperimentFolder(Path(run.storage_path).expanduser() / run.name)
-
-    def _trainable_name(self) -> str:
-        if self._label is not None:
-            return self._label
-        return str(getattr(self._trainable, "__name__", type(self._trainable).__name__))
+        return ExperimentFolder(local_folder(run.storage_path) / run.name)
 
     def _state(self) -> dict[str, Any]:
         return {
+            "trainable": self._name,
             "param_space": self._param_space,
             "tune_config": self._tune_config,
             "run_config": self._run_config,
         }
 
     def _settings(self) -> Settings:
-        config, run = self._tune_config, self._run_config
+        config, run = self._tune_config, copy.copy(self._run_config)
+        assert run.checkpoint_config is not None
+        if run.checkpoint_config.checkpoint_at_end is None:
+            run.checkpoint_config = dataclasses.replace(
+                run.checkpoint_config, checkpoint_at_end=_saves_checkpoints(self._trainable)
+            )
         scheduler = config.scheduler or FIFOScheduler()
         if not scheduler.set_search_properties(config.metric, config.mode):
             raise ValueError(
@@ -285,12 +332,13 @@ class Tuner:
                 given = ConcurrencyLimiter(given, max_concurrent=config.max_concurrent_trials)
             search = SearchGenerator(given)
         spec = {
-            "run": self._trainable_name(),
+            "run": self._name,
             "config": self._param_space,
             "num_samples": _NO_LIMIT if config.num_samples == -1 else config.num_samples,
             "stop": run.stop if isinstance(run.stop, Mapping) else None,
             "trial_name_creator": config.trial_name_creator,
             "trial_dirname_creator": config.trial_dirname_creator,
+            "restore": self._checkpoint,
         }
         search.set_search_properties(config.metric, config.mode, self._param_space)
         search.add_configurations({self._run_config.name or "experiment": spec})
@@ -352,3 +400,8 @@ class Tuner:
             trial.checkpoint = None
             trial.checkpoint_metrics = {}
             trial.last_result = {}
+
+
+def _saves_checkpoints(trainable: Any) -> bool:
+    """Return whether a trainable is a class that defines how checkpoints are saved."""
+    return is_trainable_class(trainable) and trainable.save_checkpoint is not Trainable.save_checkpoint

@@ -73,3 +73,15 @@ def test_an_experiment_calls_the_reporter_of_its_user(fit: Callable[..., ResultG
     fit(lambda config: {"x": 1}, num_samples=2, run={"progress_reporter": Recording()})
     assert reports[-1] == (2, True)
     assert (2, False) in reports
+
+
+def test_the_number_of_trials_to_come_is_shown_if_it_is_known() -> None:
+    known, endless, own = tune.CLIReporter(), tune.CLIReporter(), tune.CLIReporter(total_samples=7)
+    known.setup(total_samples=5)
+    endless.setup(total_samples=1 << 62)
+    own.setup(total_samples=5)
+    assert [each.describe([]).splitlines()[1] for each in (known, endless, own)] == [
+        "Number of trials: 0/5 ()",
+        "Number of trials: 0 ()",
+        "Number of trials: 0/7 ()",
+    ]

@@ -9,6 +9,7 @@ import os
 import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +45,29 @@ class ExperimentFolder:
         """Return whether the folder holds an experiment."""
         return (self.path / JOURNAL).exists()
 
+    def create(self) -> None:
+        """Create the folder, unless it exists.
+
+        Raises:
+            TuneError: The folder cannot be created.
+        """
+        with self._explain_errors():
+            self.path.mkdir(parents=True, exist_ok=True)
+
     def open_journal(self) -> Journal:
         """Open the journal for writing.
 
         Raises:
             TuneError: Another program runs the experiment, or the folder is not writable.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
+        self.create()
+        with self._explain_errors():
             return Journal(self.path / JOURNAL)
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise TuneError(
                 f"the experiment cannot be stored in {self.path}: {error}. Give RunConfig a writable `storage_path`."
@@ -78,6 +93,11 @@ class ExperimentFolder:
         except FileExistsError:
             return
 
+    def write_error(self, trial: Trial) -> None:
+        """Write the error of a failed trial to a file in its folder."""
+        if trial.error_file is not None:
+            Path(trial.error_file).write_text(f"{trial.error}\n", encoding="utf-8")
+
     def history(self, trial: Trial) -> History:
         """Return all results of a trial, which are read when they are needed."""
         return History(Path(self.trial_path(trial), EXPR_RESULT_FILE))
@@ -101,7 +121,10 @@ class ExperimentFolder:
 
 
 class History(Sequence[Mapping[str, Any]]):
-    """The results of a trial, read from its file when they are needed."""
+    """The results of a trial, read from its file when they are needed.
+
+    Names of nested metrics are joined by slashes.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -113,7 +136,7 @@ class History(Sequence[Mapping[str, Any]]):
             return []
         results = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
         return [
-            {"report": index, "rank": 0, "time": result.get("timestamp"), "metrics": result}
+            {"report": index, "rank": 0, "time": result.get("timestamp"), "metrics": dict(flat(result))}
             for index, result in enumerate(results)
         ]
 
@@ -122,6 +145,15 @@ class History(Sequence[Mapping[str, Any]]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._read()[index]
+
+
+def flat(values: Mapping[str, Any], prefix: str = "", *, delimiter: str = "/") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested dictionaries, with the path of each joined by slashes."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}{delimiter}", delimiter=delimiter)
+        else:
+            yield f"{prefix}{key}", value
 
 
 def dirname_of(trial: Trial) -> str:

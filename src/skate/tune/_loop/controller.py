@@ -80,12 +80,13 @@ class TuneController:
         self._stopped = False
         checkpoints = settings.run.checkpoint_config
         assert checkpoints is not None
+        self._saves_at_end = bool(checkpoints.checkpoint_at_end)
         self._pool = WorkerPool(
             skate.put(settings.trainable),
             WorkerSettings(
                 folder.path.name,
                 checkpoint_frequency=checkpoints.checkpoint_frequency,
-                checkpoint_at_end=bool(checkpoints.checkpoint_at_end),
+                checkpoint_at_end=self._saves_at_end,
                 reuse_trainable=settings.reuse_trainables,
                 driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
             ),
@@ -121,9 +122,14 @@ class TuneController:
     def pause_trial(self, trial: Trial, should_checkpoint: bool = True) -> None:
         """Pause a running trial, after a checkpoint unless `should_checkpoint` is false."""
         if should_checkpoint:
-            self._schedule_trial_save(trial).resolve()
+            self._save_state(trial)
         self._leave_worker(trial, is_over=False)
         self._set_status(trial, Trial.PAUSED)
+
+    def _save_state(self, trial: Trial) -> None:
+        """Save a checkpoint, unless the trial has saved one with its last result."""
+        if trial.checkpoint_metrics is not trial.last_result:
+            self._schedule_trial_save(trial).resolve()
 
     def stop_trial(self, trial: Trial) -> None:
         """End a trial."""
@@ -350,6 +356,8 @@ class TuneController:
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
         elif decision == TrialScheduler.STOP:
+            if self._saves_at_end:
+                self._save_state(trial)
             self._leave_worker(trial, is_over=True)
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
@@ -444,6 +452,7 @@ class TuneController:
 
     def _fail(self, trial: Trial, error: Exception) -> None:
         trial.error = error
+        self._folder.write_error(trial)
         config = self._settings.run.failure_config
         assert config is not None
         self._settings.search.on_trial_complete(trial.trial_id, error=True)

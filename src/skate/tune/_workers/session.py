@@ -7,6 +7,7 @@ whether the trial continues.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ from skate.tune.result import DEFAULT_METRIC
 if TYPE_CHECKING:
     from skate.train import Checkpoint
     from skate.tune._workers.checkpoint_store import CheckpointStore
+
+log = logging.getLogger("skate.tune")
 
 STOP_TIMEOUT_S = 10.0  # for a function that is told to stop at its next report
 
@@ -59,6 +62,7 @@ class TrialSession:
         self._stopping = False
         self._ended = False
         self._error: BaseException | None = None
+        self._at_end: list[Callable[[bool], None]] = []
         self._thread = threading.Thread(target=self._run, name=f"trial-{assignment.trial_id}", daemon=True)
         _sessions.append(self)
 
@@ -118,6 +122,10 @@ class TrialSession:
             if self._stopping:
                 raise TrialStopped(0)
 
+    def at_end(self, action: Callable[[bool], None]) -> None:
+        """Call `action` when the function has ended, with whether it has failed; before its end is reported."""
+        self._at_end.append(action)
+
     def _run(self) -> None:
         token = _current.set(self)
         try:
@@ -151,6 +159,11 @@ class TrialSession:
     def _close(self) -> None:
         if self in _sessions:
             _sessions.remove(self)
+        while self._at_end:
+            try:
+                self._at_end.pop()(self._error is not None)
+            except Exception:
+                log.exception("trial %s: an action after its end failed", self.assignment.trial_name)
 
 
 def current_session() -> TrialSession | None:

@@ -11,6 +11,8 @@ from skate.air._json import as_json
 from skate.tune._workers.messages import Assignment, Report
 from skate.tune.result import DONE, EXPERIMENT_TAG, EXPR_PARAM_FILE, EXPR_RESULT_FILE, TRIAL_ID
 
+NO_LOGGERS = "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"  # the variable that keeps `params.json` from being written
+
 _JSON = json.JSONEncoder(default=as_json)
 
 
@@ -32,6 +34,8 @@ class TrialFiles:
         }
         self._held: Mapping[str, Any] | None = None
         os.makedirs(self._folder, exist_ok=True)
+        if os.environ.get(NO_LOGGERS) == "1":
+            return
         with open(f"{self._folder}/{EXPR_PARAM_FILE}", "w", encoding="utf-8") as file:
             file.write(_JSON.encode(assignment.config))
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from skate.air import _arguments as arguments
 from skate.air import _optional
 from skate.train import Checkpoint
-from skate.tune._experiment.folder import ExperimentFolder
+from skate.tune._experiment.folder import ExperimentFolder, flat
 from skate.tune._experiment.recorder import read_trials
 from skate.tune.experiment import Trial
+from skate.tune.impl.config import local_folder
+from skate.tune.result import DEFAULT_METRIC
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -27,10 +29,11 @@ class ExperimentAnalysis:
     """The trials of an experiment, with the best of them.
 
     Args:
-        experiment_checkpoint_path: The experiment's folder.
-        storage_filesystem: Accepted for programs written for Ray.
+        experiment_checkpoint_path: The experiment's folder, or a file in it.
+        storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
         trials: The trials; read from the folder by default.
-        default_metric: The metric to compare, where a method is given none.
+        default_metric: The metric to compare, where a method is given none. With a mode only, it is the value that a
+            function returns.
         default_mode: "min" or "max", where a method is given none.
 
     Raises:
@@ -46,17 +49,33 @@ class ExperimentAnalysis:
         default_metric: str | None = None,
         default_mode: str | None = None,
     ) -> None:
-        self._folder = ExperimentFolder(Path(experiment_checkpoint_path))
+        path = local_folder(experiment_checkpoint_path, storage_filesystem)
+        self._folder = ExperimentFolder(path.parent if path.is_file() else path)
         if default_mode is not None:
             arguments.choice("default_mode", default_mode, ("min", "max"))
+            default_metric = default_metric or DEFAULT_METRIC
         self.default_metric, self.default_mode = default_metric, default_mode
+        self._has_statistics = True
         if trials is None:
             if not self._folder.exists():
                 raise ValueError(
                     f"{self._folder.path} holds no experiment: `experiment_checkpoint_path` must be the folder of one."
                 )
             trials = read_trials(self._folder, self._folder.read_journal())
+            self._has_statistics = False
         self.trials = list(trials)
+
+    def _load_statistics(self) -> None:
+        """Complete the statistics of trials that were restored, which have seen only some of their results."""
+        if self._has_statistics:
+            return
+        for trial in self.trials:
+            last = trial.last_result
+            trial.metric_analysis.clear()
+            for row in self._folder.history(trial):
+                trial.update_last_result(row["metrics"])
+            trial.last_result = last
+        self._has_statistics = True
 
     @property
     def experiment_path(self) -> str:
@@ -86,6 +105,8 @@ class ExperimentAnalysis:
         """
         metric, mode = self._objective(metric, mode)
         arguments.choice("scope", scope, SCOPES)
+        if scope != "last":
+            self._load_statistics()
         which = mode if scope == "all" else scope
         best: tuple[float, Trial] | None = None
         for trial in self.trials:
@@ -142,18 +163,22 @@ class ExperimentAnalysis:
     @property
     def best_result_df(self) -> pd.DataFrame:
         """The last result of the best trial, as a table with one row."""
-        return self._frame([self._row(self.best_trial, self.best_result)])
+        return self._frame([self._row(self.best_trial, self.best_result)]).set_index("trial_id")
 
     def get_best_checkpoint(
         self, trial: Trial, metric: str | None = None, mode: str | None = None
     ) -> Checkpoint | None:
         """Return the kept checkpoint of a trial that was reported with the best metric, or None."""
         metric, mode = self._objective(metric, mode)
-        scored = [each for each in trial.kept if isinstance(each.metrics.get(metric), int | float)]
+        scored: list[tuple[float, str]] = []
+        for each in trial.kept:
+            value = dict(flat(each.metrics)).get(metric)
+            if isinstance(value, Real) and not math.isnan(value):
+                scored.append((float(value), each.name))
         if not scored:
             return None
-        best = (max if mode == "max" else min)(scored, key=lambda each: each.metrics[metric])
-        return Checkpoint(f"{self._folder.trial_path(trial)}/{best.name}", self._folder.filesystem)
+        _, name = (max if mode == "max" else min)(scored, key=lambda each: each[0])
+        return Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
 
     def get_last_checkpoint(
         self, trial: Trial | None = None, metric: str = "training_iteration", mode: str = "max"
@@ -171,8 +196,9 @@ class ExperimentAnalysis:
 
     @property
     def results_df(self) -> pd.DataFrame:
-        """The last result of each trial, one per row."""
-        return self.dataframe()
+        """The last result of each trial, one per row, with its id as the index."""
+        rows = [{"trial_id": trial.trial_id, **self._row(trial, trial.last_result)} for trial in self.trials]
+        return self._frame(rows).set_index("trial_id")
 
     @property
     def trial_dataframes(self) -> dict[str, pd.DataFrame]:
@@ -185,29 +211,32 @@ class ExperimentAnalysis:
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> pd.DataFrame:
         """Return a table of the trials, with their metrics and configurations.
 
+        Names of nested values are joined by slashes, such as `config/optimizer/lr`.
+
         Args:
-            metric: Take, from each trial, the result that is best by this metric; its last one by default.
-            mode: "min" or "max".
+            metric: The metric that selects a result of each trial.
+            mode: "min" or "max": take the result with the lowest or the highest value. By default, take the last one.
 
         Raises:
-            ValueError: Only one of them is given.
+            ValueError: There is a mode without a metric, or the mode is unknown.
         """
-        if (metric is None) != (mode is None):
-            raise ValueError(f"`metric` is {metric!r} and `mode` is {mode!r}: give both or none.")
         if mode is not None:
             arguments.choice("mode", mode, ("min", "max"))
+            if metric is None:
+                raise ValueError(f"`mode` is {mode!r} without a `metric`: name the metric to compare.")
         return self._frame([self._row(trial, self._select(trial, metric, mode)) for trial in self.trials])
 
     def _select(self, trial: Trial, metric: str | None, mode: str | None) -> Mapping[str, Any]:
-        if metric is None:
+        if metric is None or mode is None:
             return trial.last_result
-        found = [row["metrics"] for row in self._folder.history(trial) if metric in row["metrics"]]
+        found = [row["metrics"] for row in self._folder.history(trial)]
+        scored = [each for each in found if metric in each and each[metric] == each[metric]]  # not NaN
         choose = max if mode == "max" else min
-        return choose(found, key=lambda metrics: metrics[metric]) if found else {}
+        return choose(scored, key=lambda metrics: metrics[metric]) if scored else trial.last_result
 
     def _row(self, trial: Trial, result: Mapping[str, Any]) -> dict[str, Any]:
-        row = {key: value for key, value in result.items() if key != "config"}
-        row.update({f"config/{path}": value for path, value in _flat(trial.config)})
+        row = {key: value for key, value in flat(result) if not key.startswith("config/")}
+        row.update({f"config/{path}": value for path, value in flat(trial.config)})
         row["logdir"] = self._folder.trial_path(trial)
         return row
 
@@ -217,15 +246,15 @@ class ExperimentAnalysis:
         return frame
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
-        """Return the configuration of each trial, by the path of its folder.
+        """Return the configuration of each trial, by its id.
 
         Args:
-            prefix: Whether names begin with `config/`.
+            prefix: Whether nested names are joined by slashes, and begin with `config/`.
         """
         return {
-            self._folder.trial_path(trial): {
-                ("config/" if prefix else "") + key: value for key, value in trial.config.items()
-            }
+            trial.trial_id: {f"config/{path}": value for path, value in flat(trial.config)}
+            if prefix
+            else trial.config
             for trial in self.trials
         }
 
@@ -239,11 +268,3 @@ class ExperimentAnalysis:
             raise ValueError('No `mode` has been passed, and no default mode is set: pass "min" or "max".')
         arguments.choice("mode", mode, ("min", "max"))
         return metric, mode
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}/")
-        else:
-            yield f"{prefix}{key}", value

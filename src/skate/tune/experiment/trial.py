@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from numbers import Number
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from skate.tune.result import TRAINING_ITERATION
+from skate.tune.result import EXPR_ERROR_FILE, TRAINING_ITERATION
 
 if TYPE_CHECKING:
     from skate.train import Checkpoint, CheckpointConfig
@@ -113,6 +113,20 @@ class Trial:
     def has_checkpoint(self) -> bool:
         """Return whether the trial has a checkpoint."""
         return self.checkpoint is not None
+
+    @property
+    def path(self) -> str | None:
+        """The trial's folder, once it exists."""
+        return self.local_path
+
+    @property
+    def error_file(self) -> str | None:
+        """The file with the error of a failed trial."""
+        return None if self.error is None or self.path is None else f"{self.path}/{EXPR_ERROR_FILE}"
+
+    def get_error(self) -> Exception | None:
+        """Return the error of a failed trial."""
+        return self.error
 
     def update_last_result(self, result: dict[str, Any]) -> None:
         """Record a result, and update the statistics of its numbers."""

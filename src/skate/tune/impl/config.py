@@ -57,7 +57,8 @@ class CheckpointConfig:
         checkpoint_score_order: Whether the best have the highest ("max") or the lowest ("min") score.
         checkpoint_frequency: The number of steps between two checkpoints of a trainable class; 0 for none. A function
             decides itself, with `report(…, checkpoint=…)`.
-        checkpoint_at_end: Whether a trainable class saves a checkpoint when the trial ends.
+        checkpoint_at_end: Whether a trainable class saves a checkpoint when the trial ends. By default, `Tuner` does
+            so for classes that define `save_checkpoint`, and `tune.run` does not.
     """
 
     num_to_keep: int | None = None
@@ -83,7 +84,7 @@ class RunConfig:
         name: The name of the experiment and of its folder below `storage_path`.
         storage_path: The folder of all experiments, on a local disk. The default is `$SKATE_STORAGE_PATH` or
             `~/skate_results`.
-        storage_filesystem: Not supported.
+        storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
         failure_config: How failed trials are handled.
         checkpoint_config: Which checkpoints are saved and kept.
         sync_config: Accepted for programs written for Ray; has no effect.
@@ -93,6 +94,10 @@ class RunConfig:
         callbacks: Objects that receive the events of the experiment.
         progress_reporter: Prints the state of the experiment, in place of the table.
         log_to_file: Accepted for programs written for Ray; the output of workers is in the session's logs.
+        local_dir: Replaced by `storage_path`.
+
+    Raises:
+        DeprecationWarning: `local_dir` is given.
     """
 
     name: str | None = None
@@ -106,28 +111,38 @@ class RunConfig:
     callbacks: list[Callback] | None = None
     progress_reporter: Any = None
     log_to_file: bool | str | tuple[str, str] = False
+    local_dir: str | None = None
 
     def __post_init__(self) -> None:
+        if self.local_dir is not None:
+            raise DeprecationWarning(f"`local_dir` is {self.local_dir!r}: pass it as `storage_path` instead.")
         if self.storage_path is not None:
             arguments.path("storage_path", self.storage_path)
         self.storage_path = os.fspath(
             self.storage_path or os.environ.get(STORAGE_VARIABLE) or Path(DEFAULT_STORAGE).expanduser()
         )
-        check_local(self.storage_path, self.storage_filesystem)
+        self.storage_path = str(local_folder(self.storage_path, self.storage_filesystem))
         if self.name is not None:
             self.name = arguments.folder_name("name", self.name)
         self.failure_config = self.failure_config or FailureConfig()
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
 
 
-def check_local(path: str, filesystem: Any) -> None:
-    """Raise if an experiment is to be stored elsewhere than on a local disk.
+def local_folder(path: str | os.PathLike[str], filesystem: Any = None) -> Path:
+    """Return the absolute path of a folder for experiments.
+
+    Args:
+        path: A path, or a URI that begins with `file://`.
+        filesystem: None, or the local filesystem of pyarrow.
 
     Raises:
-        NotImplementedError: The path is a URI, or a filesystem is given.
+        NotImplementedError: The folder is not on a local disk.
     """
-    if filesystem is not None or "://" in path:
-        what = f"`storage_path` is {path!r}" if filesystem is None else "`storage_filesystem` is given"
+    text = os.fspath(path).removeprefix("file://")
+    is_local = filesystem is None or getattr(filesystem, "type_name", None) == "local"
+    if not is_local or "://" in text:
+        what = f"`storage_path` is {text!r}" if is_local else f"`storage_filesystem` is {filesystem!r}"
         raise NotImplementedError(
             f"{what}: Tune stores experiments on local disks only. Use a local folder, and copy it afterwards."
         )
+    return Path(os.path.abspath(os.path.expanduser(text)))

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skate.tune.logger._values import flatten
 from skate.tune.logger.logger import LoggerCallback
 from skate.tune.result import EXPR_PROGRESS_FILE
 
@@ -30,7 +31,7 @@ class CSVLoggerCallback(LoggerCallback):
         if trial.local_path is None:
             return
         path = Path(trial.local_path, EXPR_PROGRESS_FILE)
-        row = dict(_flat({key: value for key, value in result.items() if key != "config"}))
+        row = flatten({key: value for key, value in result.items() if key != "config"})
         columns = self._columns.get(trial.trial_id)
         with path.open("a", newline="", encoding="utf-8") as file:
             if columns is None:
@@ -49,13 +50,3 @@ def _header(path: Path) -> list[str]:
     """Return the columns of a file that an earlier part of the trial has written."""
     with path.open(newline="", encoding="utf-8") as file:
         return next(csv.reader(file), [])
-
-
-def _flat(metrics: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in metrics.items():
-        if isinstance(value, dict):
-            found += _flat(value, f"{prefix}{key}/")
-        else:
-            found.append((f"{prefix}{key}", value))
-    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from skate.train import Checkpoint
 from skate.tune.error import TuneError
 from skate.tune.experiment.trial import Trial
 
@@ -53,7 +54,7 @@ def create_trial(
     """
     run = spec["run"]
     stop = spec.get("stop")
-    return Trial(
+    trial = Trial(
         run if isinstance(run, str) else getattr(run, "__name__", type(run).__name__),
         config=spec["config"],
         trial_id=trial_id,
@@ -63,3 +64,6 @@ def create_trial(
         stopping_criterion=stop if isinstance(stop, Mapping) else None,
         **{name: spec[name] for name in _TRIAL_FIELDS if spec.get(name) is not None},
     )
+    if spec.get("restore"):
+        trial.checkpoint = Checkpoint(spec["restore"])
+    return trial

@@ -244,3 +244,11 @@ def _trials(trials_or_analysis: Any) -> Iterable[Trial]:
     if found is None:
         raise TypeError(f"Expected trials or an ExperimentAnalysis, got {type(trials_or_analysis).__name__}.")
     return list(found)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ConcurrencyLimiter":  # an older path of Ray's; its module imports this one
+        from skate.tune.search.concurrency_limiter import ConcurrencyLimiter
+
+        return ConcurrencyLimiter
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -107,6 +107,14 @@ def is_trainable_class(trainable: Any) -> TypeGuard[type[Trainable]]:
     return inspect.isclass(trainable) and issubclass(trainable, Trainable)
 
 
+def trainable_name(trainable: Any) -> str:
+    """Return the name of a trainable: its registered name, its attribute `_name`, or the name of the object."""
+    if isinstance(trainable, str):
+        return trainable
+    given = getattr(trainable, "_name", None) or getattr(trainable, "__name__", type(trainable).__name__)
+    return str(given).strip("<>")  # of a lambda
+
+
 def resolve(resources: Resources, config: dict[str, Any]) -> PlacementGroupFactory:
     """Return the resources of a trial with this configuration."""
     if isinstance(resources, PlacementGroupFactory):

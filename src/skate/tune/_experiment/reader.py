@@ -1,0 +1,137 @@
+"""Reads an experiment from its folder, also while another program runs it. Nothing is locked or written."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from skate.tune._experiment.folder import JOURNAL, TUNER, ExperimentFolder
+from skate.tune._experiment.recorder import read_trials
+from skate.tune.experiment import Trial
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StoredExperiment:
+    """An experiment as its folder describes it.
+
+    Attributes:
+        folder: The folder.
+        trials: The trials, with their last results. A trial that has reported and not ended is RUNNING while a program
+            runs the experiment, and PENDING otherwise.
+        process: The id of the process that runs the experiment; None if there is none on this machine.
+    """
+
+    folder: ExperimentFolder
+    trials: list[Trial]
+    process: int | None
+
+    def objective(self) -> tuple[str | None, str | None]:
+        """Return the metric and the mode of the experiment's TuneConfig, as far as they are set and can be read.
+
+        They are pickled together with the search space, so the folder must be trusted.
+        """
+        try:
+            config = self.folder.read_state(TUNER)["tune_config"]
+            return config.metric, config.mode
+        except Exception as error:  # the pickle may need modules that only the program can import
+            log.debug("cannot read %s: %r", self.folder.path / TUNER, error)
+            return None, None
+
+
+@dataclass(frozen=True)
+class StoredSummary:
+    """The numbers of one experiment, from its journal alone.
+
+    Attributes:
+        name: The name of the experiment.
+        path: Its folder.
+        statuses: The number of trials by status; trials that have not ended are counted as PENDING.
+        updated: When its journal was last written, in seconds since the epoch.
+        process: The id of the process that runs it, if there is one on this machine.
+    """
+
+    name: str
+    path: Path
+    statuses: Counter[str]
+    updated: float
+    process: int | None
+
+
+def read_experiment(path: str | os.PathLike[str]) -> StoredExperiment:
+    """Return the experiment in a folder, which must be trusted: configurations may be pickled.
+
+    Raises:
+        ValueError: The folder holds no experiment.
+    """
+    folder = ExperimentFolder(Path(path))
+    if not folder.exists():
+        raise ValueError(_why_none(folder.path))
+    process = find_process(folder.path)
+    trials = read_trials(folder, folder.read_journal())
+    for trial in trials:
+        if trial.is_finished():
+            continue
+        results = folder.history(trial)[-1:]
+        if results:
+            metrics = results[0]["metrics"]
+            trial.update_last_result(
+                {name: value for name, value in metrics.items() if not name.startswith("config/")}
+            )
+            trial.set_status(Trial.PENDING if process is None else Trial.RUNNING)
+    return StoredExperiment(folder, trials, process)
+
+
+def find_experiments(path: str | os.PathLike[str]) -> Iterator[StoredSummary]:
+    """Yield the experiments in the folders below a folder, by name; nothing is unpickled.
+
+    Raises:
+        NotADirectoryError, FileNotFoundError: The path is not a folder.
+    """
+    for entry in sorted(Path(path).iterdir()):
+        folder = ExperimentFolder(entry)
+        try:
+            if not folder.exists():
+                continue
+            statuses: dict[str, str] = {}
+            for record in folder.read_journal():
+                if record["event"] == "added":
+                    statuses[record["trial"]] = Trial.PENDING
+                elif record["event"] == "ended":
+                    statuses[record["trial"]] = record["status"]
+            updated = (entry / JOURNAL).stat().st_mtime
+        except (FileNotFoundError, PermissionError):  # deleted meanwhile, or of another user
+            continue
+        yield StoredSummary(entry.name, entry, Counter(statuses.values()), updated, find_process(entry))
+
+
+def find_process(path: Path) -> int | None:
+    """Return the id of the process that runs the experiment in a folder; None if there is none on this machine.
+
+    The process is the one that has the lock of the journal open. Trying to lock the file instead could make a program
+    fail that is just starting.
+    """
+    lock = (path / JOURNAL).with_suffix(".lock")
+    try:
+        process = int(lock.read_text(encoding="utf-8"))
+        opened = {file.path for file in psutil.Process(process).open_files()}
+    except (OSError, ValueError, psutil.Error):
+        return None
+    return process if os.path.realpath(lock) in opened else None
+
+
+def _why_none(path: Path) -> str:
+    if not path.is_dir():
+        return f"{path} is not a folder: give the folder of an experiment."
+    inside = [each.name for each in find_experiments(path)]
+    if not inside:
+        return f"{path} holds no experiment: it has no {JOURNAL}."
+    names = ", ".join(inside[:5]) + (", …" if len(inside) > 5 else "")
+    return f"{path} holds no experiment itself, but the folders of experiments: {names}. Give one of them."

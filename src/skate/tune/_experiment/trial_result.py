@@ -1,0 +1,81 @@
+"""The result of a trial."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any
+
+from skate import train
+from skate.train import Checkpoint
+from skate.train._storage.run_folder import RunRecord
+from skate.tune._experiment.folder import ExperimentFolder
+from skate.tune._experiment.recorder import read_trials
+from skate.tune.experiment import Trial
+from skate.tune.impl.config import local_folder
+from skate.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID
+
+_AUTOMATIC = frozenset((*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID))
+
+
+class Result(train.Result):
+    """The result of a trial.
+
+    Attributes:
+        metrics: The last report of the trial.
+        checkpoint: The latest checkpoint.
+        error: The exception that ended the trial, if it failed.
+        path: The trial's folder.
+        metrics_dataframe: All reports of the trial, one per row.
+        best_checkpoints: The kept checkpoints with their metrics, the oldest first.
+    """
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:
+        """Return the result of a trial from its folder, inside the folder of its experiment.
+
+        Args:
+            path: The trial's folder.
+            storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
+
+        Raises:
+            RuntimeError: The folder is not that of a trial.
+        """
+        where = local_folder(path, storage_filesystem)
+        folder = ExperimentFolder(where.parent)
+        trials = read_trials(folder, folder.read_journal()) if folder.exists() else []
+        for trial in trials:
+            if trial.relative_logdir == where.name:
+                return result_of(folder, trial)
+        problem = "is not the folder of a trial" if where.exists() else "doesn't exist"
+        raise RuntimeError(
+            f"{where} {problem}: `path` must be a folder inside the folder of an experiment, such as `Result.path`."
+        )
+
+    def __repr__(self) -> str:
+        shown = copy.copy(self)
+        if self.metrics is not None:
+            shown.metrics = {name: value for name, value in self.metrics.items() if name not in _AUTOMATIC}
+        return train.Result.__repr__(shown)
+
+
+def result_of(folder: ExperimentFolder, trial: Trial) -> Result:
+    """Return the result of a trial.
+
+    Args:
+        folder: The experiment's folder.
+        trial: The trial.
+    """
+    path = folder.trial_path(trial)
+    return Result(
+        metrics=trial.last_result,
+        checkpoint=trial.checkpoint,
+        error=trial.error,
+        path=path,
+        best_checkpoints=[
+            (Checkpoint(f"{path}/{each.name}", folder.filesystem), each.metrics) for each in trial.kept
+        ],
+        _storage_filesystem=folder.filesystem,
+        _record=RunRecord(trial.trial_id, config=trial.config),
+        _history=folder.history(trial),
+    )

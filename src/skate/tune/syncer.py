@@ -1,0 +1,5 @@
+"""The configuration of synchronization, under an older path of Ray's."""
+
+from skate.air.config import SyncConfig
+
+__all__ = ["SyncConfig"]

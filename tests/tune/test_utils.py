@@ -1,0 +1,62 @@
+"""Helpers for programs that use Tune."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from skate import tune
+from skate.tune.utils import diagnose_serialization, flatten_dict, validate_save_restore
+from skate.tune.utils.log import Verbosity
+from skate.tune.utils.util import validate_warmstart
+from tests.tune.test_tuner import Counting
+
+
+def test_the_parts_of_a_function_that_cannot_be_sent_to_workers_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    event = threading.Event()
+
+    def bad(config: dict[str, Any]) -> None:
+        print(event)
+
+    def good(config: dict[str, Any]) -> None:
+        print(threading.Event())
+
+    assert diagnose_serialization(bad)
+    assert diagnose_serialization(bad) is not True
+    assert "event" in capsys.readouterr().out
+    assert diagnose_serialization(good) is True
+
+
+def test_nested_names_are_joined() -> None:
+    assert flatten_dict({"a": {"b": {"c": 1}}, "d": [2]}) == {"a/b/c": 1, "d": [2]}
+    assert flatten_dict({"a": {"b": 1}}, delimiter=".") == {"a.b": 1}
+
+
+def test_points_to_start_with_are_checked() -> None:
+    validate_warmstart(["a", "b"], [[1, 2], {"a": 1, "b": 2}], [0.5, 0.6])
+    validate_warmstart(["a", "b"], [[1]], None, validate_point_name_lengths=False)
+    with pytest.raises(ValueError, match=r"must have the parameters \['a', 'b'\]"):
+        validate_warmstart(["a", "b"], [[1]], None)
+    with pytest.raises(ValueError, match="has 2 values for 1 points"):
+        validate_warmstart(["a"], [[1]], [0.5, 0.6])
+    with pytest.raises(TypeError, match="`points_to_evaluate` must be a list, not dict"):
+        validate_warmstart(["a"], {"a": 1}, None)  # type: ignore[arg-type]
+
+
+def test_levels_are_numbers() -> None:
+    assert [int(level) for level in Verbosity] == [0, 1, 2, 3]
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_class_that_continues_from_its_checkpoints_is_valid() -> None:
+    class Forgetful(Counting):
+        def restore(self, checkpoint: tune.Checkpoint | str) -> None:
+            return None
+
+    assert validate_save_restore(Counting)
+    with pytest.raises(ValueError, match="the result of step 4 has training_iteration=1"):
+        validate_save_restore(Forgetful)
