@@ -68,7 +68,7 @@ def check_same_trainable(given: str, stored: str | None) -> None:
 
 
 def check_same_space(given: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
-    """Raise if an experiment is restored with other parameters; their values may differ.
+    """Raise if an experiment is restored with other parameters; their values are not compared.
 
     Args:
         given: The search space that `restore` received.
@@ -83,8 +83,7 @@ def check_same_space(given: Mapping[str, Any], stored: Mapping[str, Any]) -> Non
     added, removed = sorted(new - old), sorted(old - new)
     hint = did_you_mean(added[0], removed) if added else ""
     raise ValueError(
-        "`param_space` must have the parameters of the first run; only their values may change. "
-        f"Added: {added}; removed: {removed}.{hint}"
+        f"`param_space` must have the parameters of the first run. Added: {added}; removed: {removed}.{hint}"
     )
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-TRAINING_ITERATION: Final = "training_iteration"
-TIME_THIS_ITER_S: Final = "time_this_iter_s"
+from skate.air.constants import EXPR_ERROR_FILE as EXPR_ERROR_FILE
+from skate.air.constants import EXPR_ERROR_PICKLE_FILE as EXPR_ERROR_PICKLE_FILE
+from skate.air.constants import EXPR_PROGRESS_FILE as EXPR_PROGRESS_FILE
+from skate.air.constants import EXPR_RESULT_FILE as EXPR_RESULT_FILE
+from skate.air.constants import TIME_THIS_ITER_S as TIME_THIS_ITER_S
+from skate.air.constants import TIMESTAMP as TIMESTAMP
+from skate.air.constants import TRAINING_ITERATION as TRAINING_ITERATION
+
 TIME_TOTAL_S: Final = "time_total_s"
-TIMESTAMP: Final = "timestamp"
 TIMESTEPS_TOTAL: Final = "timesteps_total"
 TIMESTEPS_THIS_ITER: Final = "timesteps_this_iter"
 EPISODES_TOTAL: Final = "episodes_total"
@@ -29,10 +34,6 @@ RESULT_DUPLICATE: Final = "__duplicate__"
 
 EXPR_PARAM_FILE: Final = "params.json"
 EXPR_PARAM_PICKLE_FILE: Final = "params.pkl"
-EXPR_PROGRESS_FILE: Final = "progress.csv"
-EXPR_RESULT_FILE: Final = "result.json"
-EXPR_ERROR_FILE: Final = "error.txt"
-EXPR_ERROR_PICKLE_FILE: Final = "error.pkl"
 DEFAULT_EXPERIMENT_NAME: Final = "default"
 
 DEFAULT_RESULT_KEYS: Final = (TRAINING_ITERATION, TIME_TOTAL_S, MEAN_ACCURACY, MEAN_LOSS)

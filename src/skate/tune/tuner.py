@@ -140,7 +140,8 @@ class Tuner:
             resume_unfinished: Whether unfinished trials continue from their latest checkpoints; otherwise they end.
             resume_errored: Whether failed trials continue from their latest checkpoints.
             restart_errored: Whether failed trials start again.
-            param_space: The same search space; that of the first run by default.
+            param_space: The same search space, whose parameters are checked. The search continues with that of the
+                first run, also where values differ.
             storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
 
         Raises:
