@@ -126,6 +126,7 @@ _INLINE: dict[str, tuple[str, ...]] = {
         "test_deadlocks.py::test_an_actor_that_holds_all_cpus_and_waits_for_a_task_is_reported",
     ),
     "there is one process": (
+        "test_placement_groups.py::test_child_tasks_of_a_thread_in_an_actor_are_captured_too",
         "test_actors.py::test_an_actor_runs_in_a_process_of_its_own",
         "test_runtime_context.py::test_a_worker_id_belongs_to_a_process",
         "test_task_options.py::test_max_calls_ends_the_worker_after_that_many_calls",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -269,6 +270,27 @@ def test_child_tasks_are_captured_when_asked() -> None:
 
     strategy = inside(group, placement_group_capture_child_tasks=True)
     assert skate.get(parent.options(scheduling_strategy=strategy).remote()) == group
+    remove_placement_group(group)
+
+
+def test_child_tasks_of_a_thread_in_an_actor_are_captured_too() -> None:
+    group = placement_group([{"CPU": 2}])
+
+    @skate.remote
+    def child() -> Any:
+        return get_current_placement_group()
+
+    @skate.remote
+    class Parent:
+        def call_in_thread(self) -> Any:
+            with ThreadPoolExecutor(1) as threads:
+                return threads.submit(
+                    lambda: (get_current_placement_group(), skate.get(child.remote()))
+                ).result()
+
+    strategy = inside(group, placement_group_capture_child_tasks=True)
+    parent = Parent.options(num_cpus=1, scheduling_strategy=strategy).remote()
+    assert skate.get(parent.call_in_thread.remote()) == (group, group)
     remove_placement_group(group)
 
 

@@ -34,6 +34,7 @@ _POLL_S = 1.0  # between two looks at the time budget
 _SUGGESTION_POLL_S = 0.05  # between two requests to a search that has no suggestion, which sends no event
 
 _FAST_S = 0.05  # seconds of a trial below which others may wait for the same worker
+_NO_LOGGERS = "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"  # the variable that keeps `params.json` from being written
 _STEP, _STOP = "step", "stop"  # calls of a worker
 
 
@@ -88,6 +89,7 @@ class TuneController:
                 checkpoint_frequency=checkpoints.checkpoint_frequency,
                 checkpoint_at_end=self._saves_at_end,
                 reuse_trainable=settings.reuse_trainables,
+                writes_params=os.environ.get(_NO_LOGGERS) != "1",
                 driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
             ),
         )

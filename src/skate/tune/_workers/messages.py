@@ -19,6 +19,7 @@ class WorkerSettings:
         checkpoint_frequency: Steps between two checkpoints of a class; 0 for none.
         checkpoint_at_end: Whether a class saves a checkpoint when it ends.
         reuse_trainable: Whether an instance of a class is kept for the next trial.
+        writes_params: Whether the folder of each trial has a file with its configuration.
         driver: The process of the driver. A worker in another process works in the folder of its trial; None to stay
             in the folder of the program.
     """
@@ -28,6 +29,7 @@ class WorkerSettings:
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool = False
     reuse_trainable: bool = False
+    writes_params: bool = True
     driver: int | None = None
 
 

@@ -11,8 +11,6 @@ from skate.air._json import as_json
 from skate.tune._workers.messages import Assignment, Report
 from skate.tune.result import DONE, EXPERIMENT_TAG, EXPR_PARAM_FILE, EXPR_RESULT_FILE, TRIAL_ID
 
-NO_LOGGERS = "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"  # the variable that keeps `params.json` from being written
-
 _JSON = json.JSONEncoder(default=as_json)
 
 
@@ -23,9 +21,10 @@ class TrialFiles:
 
     Args:
         assignment: The trial.
+        writes_params: Whether to write the configuration.
     """
 
-    def __init__(self, assignment: Assignment) -> None:
+    def __init__(self, assignment: Assignment, writes_params: bool = True) -> None:
         self._folder = assignment.folder
         self._constants = {
             TRIAL_ID: assignment.trial_id,
@@ -34,10 +33,9 @@ class TrialFiles:
         }
         self._held: Mapping[str, Any] | None = None
         os.makedirs(self._folder, exist_ok=True)
-        if os.environ.get(NO_LOGGERS) == "1":
-            return
-        with open(f"{self._folder}/{EXPR_PARAM_FILE}", "w", encoding="utf-8") as file:
-            file.write(_JSON.encode(assignment.config))
+        if writes_params:
+            with open(f"{self._folder}/{EXPR_PARAM_FILE}", "w", encoding="utf-8") as file:
+                file.write(_JSON.encode(assignment.config))
 
     def hold(self, report: Report) -> None:
         """Keep a result until `write`."""

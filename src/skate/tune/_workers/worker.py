@@ -83,7 +83,7 @@ class TrialWorker:
         if self._run is not None:
             return None
         assignment = Assignment(**fields)
-        self._files = TrialFiles(assignment)
+        self._files = TrialFiles(assignment, self._settings.writes_params)
         if self._changes_folder:
             os.chdir(assignment.folder)
         if is_trainable_class(self._trainable):

@@ -57,6 +57,7 @@ class LocalEngine(Engine):
         self.is_async_actor = False
         self.default_lifetime = ""  # of actors created without a lifetime
         self.stray_parent: Callable[[], bytes] | None = None  # returns the task for threads of user code
+        self.stray_template: Callable[[], m.TaskTemplate | None] | None = None  # returns its template
         self.restarts = 0  # of this process's actor
         self.instance: Any = None
         self.driver_has_terminal = False
@@ -137,15 +138,23 @@ class LocalEngine(Engine):
     def _cache_submission(self, function: TaskFunction) -> tuple[Client, int, int, int]:
         client = self.client
         environment = self._environment(function.options.runtime_env)
-        spec = task_template(function, environment)
+        submitter = self._submitter()
+        spec = task_template(function, environment, submitter)
         client.export(spec.function, lambda: function.export.code)
         number = template_number(client, spec)
         cached = (client, number, spec.num_returns, spec.backpressure)
-        running = current_task.get()
-        captured = running is not None and running.template is not None and running.template.capture_children
-        if not captured:  # in a placement group the template depends on the submitting task
+        if (
+            submitter is None or not submitter.capture_children
+        ):  # in a placement group the template depends on the submitting task
             function.submission_cache = cached
         return cached
+
+    def _submitter(self) -> m.TaskTemplate | None:
+        """Return the template of the task or actor that the calling code belongs to."""
+        running = current_task.get()
+        if running is not None:
+            return running.template
+        return None if self.stray_template is None else self.stray_template()
 
     def _environment(self, own: dict[str, Any] | None) -> str:
         """Return the serialized runtime environment of a task or actor; "" for the job's own."""
@@ -189,7 +198,7 @@ class LocalEngine(Engine):
     ) -> CreatedActor:
         """Create an actor, or find the existing one where `get_if_exists` allows it."""
         client = self.client
-        spec = actor_template(template, self._environment(template.options.runtime_env))
+        spec = actor_template(template, self._environment(template.options.runtime_env), self._submitter())
         client.export(spec.function, lambda: template.export.code)
         number = template_number(client, spec)
         args, kwargs, found = split_arguments(args, kwargs)
@@ -398,10 +407,8 @@ class LocalEngine(Engine):
 
     def current_placement_group(self) -> bytes | None:
         """Return the id of the group that the running task or actor is in, or None."""
-        running = current_task.get()
-        if running is None or running.template is None:
-            return None
-        return running.template.group or None
+        submitter = self._submitter()
+        return None if submitter is None else submitter.group or None
 
     # ------------------------------------------------------------ the node and this process
 

@@ -11,7 +11,6 @@ from skate._base.serialization import Serialized, dumps
 from skate._engine.common.calls import concurrency_groups, count_of, label_selectors, placement
 from skate._engine.common.values import INLINE_LIMIT
 from skate._engine.local.client.client import Client
-from skate._engine.local.client.task_context import current_task
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import pack
 
@@ -37,16 +36,13 @@ class Packed:
             self.keep = [reference]
 
 
-def _submitter() -> m.TaskTemplate | None:
-    running = current_task.get()
-    return running.template if running is not None else None
-
-
-def task_template(function: TaskFunction, environment: str) -> m.TaskTemplate:
-    """Return the template of a function with its options."""
+def task_template(
+    function: TaskFunction, environment: str, submitter: m.TaskTemplate | None
+) -> m.TaskTemplate:
+    """Return the template of a function with its options, for calls of a submitting task or actor."""
     options = function.options
     retry = options.effective_retry_exceptions
-    group, bundle, capture, node = placement(options, _submitter())
+    group, bundle, capture, node = placement(options, submitter)
     labels, choices = label_selectors(options)
     export = function.export
     return m.TaskTemplate(
@@ -71,10 +67,12 @@ def task_template(function: TaskFunction, environment: str) -> m.TaskTemplate:
     )
 
 
-def actor_template(template: ActorTemplate, environment: str) -> m.TaskTemplate:
-    """Return the template of an actor's creation."""
+def actor_template(
+    template: ActorTemplate, environment: str, submitter: m.TaskTemplate | None
+) -> m.TaskTemplate:
+    """Return the template of an actor's creation by a task or another actor."""
     options = template.options
-    group, bundle, capture, node = placement(options, _submitter())
+    group, bundle, capture, node = placement(options, submitter)
     labels, choices = label_selectors(options)
     export = template.export
     return m.TaskTemplate(

@@ -80,6 +80,7 @@ class ActorHost:
         client.channel.on_other = self._on_call
         self._engine.actor_handle = (self._message.actor, self.class_name)
         self._engine.stray_parent = self._stray_parent
+        self._engine.stray_template = lambda: self._prepared.template
         self._engine.restarts = self._message.restarts
         self._engine.is_async_actor = self.options.is_async
         if self.options.is_async:

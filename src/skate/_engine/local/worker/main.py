@@ -90,6 +90,7 @@ class Worker:
         self._main = threading.main_thread().ident or 0
         self.actor: Any = None
         engine.stray_parent = self._stray_parent
+        engine.stray_template = self._stray_template
         client.before_blocking = self._before_blocking
         client.waits.activity = self._activity
         client.channel.on_node_closed = self._node_gone
@@ -191,6 +192,10 @@ class Worker:
         """Return the task that a thread of the user belongs to: the running one."""
         running = self.running
         return b"" if running is None else running.task
+
+    def _stray_template(self) -> m.TaskTemplate | None:
+        running = self.running
+        return None if running is None else running.template
 
     def _node_gone(self) -> None:
         os._exit(1)
