@@ -38,7 +38,7 @@ PACKAGES = {
 }
 # Modules whose path is Ray's and whose place is another. The longest prefix counts.
 PLACED = {
-    "skate.air.integrations": "skate.train",
+    "skate.air.integrations": "skate.tune",
     "skate.air.result": "skate.train",
     "skate.air.session": "skate.train",
     "skate.autoscaler": "skate.util",

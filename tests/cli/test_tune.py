@@ -16,6 +16,8 @@ from skate import tune
 from skate.cli.tune.selection import parse_filter
 from skate.tune._experiment.folder import TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
+from skate.tune._workers.messages import Assignment, Report
+from skate.tune._workers.trial_files import TrialFiles
 from skate.tune.experiment import Trial
 from tests.plugins.command_line import Cli
 
@@ -218,7 +220,11 @@ def test_an_experiment_is_read_while_a_program_runs_it(cli: Cli, tmp_path: Path)
             recorder.added(trial)
         for trial in trials[:2]:
             result = {"loss": 0.25, "training_iteration": 1}
-            folder.append_result(trial, result)
+            files = TrialFiles(
+                Assignment(trial.trial_id, "train", "", trial.config, folder.trial_path(trial))
+            )
+            files.hold(Report(result))
+            files.write(is_last=False)
             trial.update_last_result(result)
         trials[0].set_status(Trial.TERMINATED)
         recorder.ended(trials[0])

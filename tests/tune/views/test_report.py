@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 from skate import tune
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._views import figures, study
-from skate.tune._views.report import Report
+from skate.tune._views.report import Report as ReportPage
+from skate.tune._workers.messages import Assignment, Report
+from skate.tune._workers.trial_files import TrialFiles
 from skate.tune.experiment import Trial
 
 plotly = pytest.importorskip("plotly")
@@ -49,9 +51,11 @@ def make_grid(tmp_path: Path) -> Callable[..., tune.ResultGrid]:
         for number, (config, values) in enumerate(rows):
             trial = Trial("train", config=config, trial_id=f"{number:03}")
             folder.create_trial(trial)
+            files = TrialFiles(Assignment(trial.trial_id, "train", "", config, folder.trial_path(trial)))
             for step, value in enumerate(values, 1):
                 result = {"training_iteration": step, "loss": value}
-                folder.append_result(trial, result)
+                files.hold(Report(result))
+                files.write(is_last=False)
                 trial.update_last_result(result)
             trial.set_status(Trial.TERMINATED)
             trials.append(trial)
@@ -402,7 +406,7 @@ def test_a_metric_is_needed(make_grid: Any) -> None:
 
 @pytest.mark.parametrize("values", [[], [math.nan]])
 def test_an_experiment_without_values_has_a_page_that_says_so(make_grid: Any, values: list[float]) -> None:
-    report: Report = make_grid(({"x": 1}, values), ({"x": 2}, values)).plot()
+    report: ReportPage = make_grid(({"x": 1}, values), ({"x": 2}, values)).plot()
     assert set(report.missing) == ALL
     assert not report.figures
     assert "no trial has a finite value" in report.summary["smallest loss"]

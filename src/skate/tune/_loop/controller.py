@@ -17,6 +17,7 @@ from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, select_dropped
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
+from skate.tune._loop.results import check_metric, reaches_criterion
 from skate.tune._loop.settings import Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
 from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
@@ -378,8 +379,8 @@ class TuneController:
         result.setdefault("config", trial.config)
         if report.checkpoint is not None:
             result["checkpoint_dir_name"] = report.checkpoint
-        self._check_metric(trial, result)
-        stop = done or self._should_stop(trial, result)
+        check_metric(trial, result, self._settings.metric)
+        stop = done or reaches_criterion(trial, result) or self._settings.stopper(trial.trial_id, result)
         result[DONE] = stop
         trial.update_last_result(result)
         if report.checkpoint is not None:
@@ -392,25 +393,6 @@ class TuneController:
         if stop:
             return TrialScheduler.STOP
         return self._settings.scheduler.on_trial_result(self, trial, result)
-
-    def _check_metric(self, trial: Trial, result: dict[str, Any]) -> None:
-        metric = self._settings.metric
-        if metric is not None and metric not in result:
-            known = sorted(name for name in result if name not in _OWN)
-            raise TuneError(
-                f"trial {trial} reported no {metric!r}, which TuneConfig names as the metric. It reported {known}."
-            )
-
-    def _should_stop(self, trial: Trial, result: dict[str, Any]) -> bool:
-        for name, limit in trial.stopping_criterion.items():
-            if name not in result:
-                raise TuneError(
-                    f"the stopping criterion {name!r} is not in the result of trial {trial}, which has "
-                    f"{sorted(name for name in result if name not in _OWN)}."
-                )
-            if result[name] >= limit:
-                return True
-        return self._settings.stopper(trial.trial_id, result)
 
     def _add_checkpoint(self, trial: Trial, name: str, metrics: dict[str, Any]) -> Checkpoint:
         checkpoint = Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
@@ -498,11 +480,3 @@ class TuneController:
     def _call(self, event: str, **info: Any) -> None:
         for callback in self._settings.callbacks:
             getattr(callback, event)(**info)
-
-
-_OWN = frozenset(
-    (
-        "config", "date", "done", "experiment_tag", "hostname", "iterations_since_restore", "node_ip", "pid",
-        "time_since_restore", "time_this_iter_s", "timestamp", "trial_id",
-    )
-)  # fmt: skip
