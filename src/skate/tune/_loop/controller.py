@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
@@ -17,6 +16,7 @@ from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, select_dropped
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
+from skate.tune._loop.calls import Calls, Kind, RunningTrial
 from skate.tune._loop.results import check_metric, reaches_criterion
 from skate.tune._loop.settings import Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
@@ -25,7 +25,7 @@ from skate.tune._workers.session import STOP_TIMEOUT_S
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
 from skate.tune.result import DONE, EXPERIMENT_TAG, TIME_TOTAL_S, TRAINING_ITERATION, TRIAL_ID
-from skate.tune.schedulers import TrialScheduler
+from skate.tune.schedulers import FIFOScheduler, TrialScheduler
 from skate.tune.search import BasicVariantGenerator, SearchAlgorithm
 
 log = logging.getLogger("skate.tune")
@@ -36,24 +36,6 @@ _SUGGESTION_POLL_S = 0.05  # between two requests to a search that has no sugges
 
 _FAST_S = 0.05  # seconds of a trial below which others may wait for the same worker
 _NO_LOGGERS = "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"  # the variable that keeps `params.json` from being written
-_STEP, _STOP = "step", "stop"  # calls of a worker
-
-
-@dataclass(eq=False)
-class _Running:
-    """A trial on a worker.
-
-    Attributes:
-        trial: The trial.
-        worker: The worker.
-        started: When the trial was sent to the worker.
-        waits: Whether it waits there for the end of another trial.
-    """
-
-    trial: Trial
-    worker: Worker
-    started: float
-    waits: bool = False
 
 
 class TuneController:
@@ -75,9 +57,12 @@ class TuneController:
         self._trials: list[Trial] = []
         self._pending: dict[Trial, None] = {}
         self._paused: dict[Trial, None] = {}
-        self._running: dict[Trial, _Running] = {}
+        self._running: dict[Trial, RunningTrial] = {}
         self._live: dict[Trial, None] = {}
-        self._calls: dict[Any, tuple[str, _Running]] = {}
+        self._calls = Calls()
+        self._waiting: dict[
+            Worker, RunningTrial
+        ] = {}  # trials that wait for the end of another one on their worker
         self._iteration = 0
         self._stopped = False
         checkpoints = settings.run.checkpoint_config
@@ -94,8 +79,10 @@ class TuneController:
                 driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
             ),
         )
-        # A search that learns from results is asked as late as possible.
-        self._queues_trials = isinstance(settings.search, BasicVariantGenerator)
+        # A search that learns from results is asked as late as possible, and other schedulers stop waiting trials.
+        self._queues_trials = (
+            isinstance(settings.search, BasicVariantGenerator) and type(settings.scheduler) is FIFOScheduler
+        )
         self._reuse_actors = settings.reuse_trainables
         self._resource_updater = self._pool
         self.experiment_path = str(folder.path)
@@ -258,9 +245,11 @@ class TuneController:
             worker = self._pool.queue(resources)
         if worker is None:
             return False
-        running = self._running[trial] = _Running(trial, worker, time.monotonic(), waits)
+        running = self._running[trial] = RunningTrial(trial, worker, time.monotonic())
+        if waits:
+            self._waiting[worker] = running
         self._set_status(trial, Trial.RUNNING)
-        self._watch(_STEP, running, worker.actor.start.remote(self._assignment(trial).to_fields()))
+        self._calls.add(Kind.STEP, running, worker.actor.start.remote(self._assignment(trial).to_fields()))
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
         if trial.checkpoint is not None:
             self._call("on_trial_restore", **info)
@@ -280,21 +269,13 @@ class TuneController:
             time_total_s=trial.checkpoint_metrics.get(TIME_TOTAL_S, 0.0),
         )
 
-    def _watch(self, kind: str, running: _Running, reference: Any) -> None:
-        self._calls[reference] = (kind, running)
-
     # ------------------------------------------------------------ events of workers
 
     def _process_calls(self) -> None:
         if not self._calls:
             self._wait_for_search()
             return
-        calls = list(self._calls)
-        ready, _ = skate.wait(calls, num_returns=len(calls), timeout=0)
-        if not ready:
-            ready, _ = skate.wait(calls, num_returns=1, timeout=_POLL_S)
-        for reference in ready:
-            kind, running = self._calls.pop(reference)
+        for kind, running, reference in self._calls.take_ready(_POLL_S):
             self._process(kind, running, reference)
 
     def _wait_for_search(self) -> None:
@@ -311,43 +292,53 @@ class TuneController:
             )
         time.sleep(_SUGGESTION_POLL_S)
 
-    def _process(self, kind: str, running: _Running, reference: Any) -> None:
+    def _process(self, kind: Kind, running: RunningTrial, reference: Any) -> None:
         trial = running.trial
         try:
             value = skate.get(reference)
         except (RayTaskError, RayActorError) as error:
-            if kind == _STEP and self._running.get(trial) is running:
-                if running.waits:
-                    self._start_again(running)
-                else:
-                    self._trial_failed(running, error)
+            if kind is Kind.STEP and self._running.get(trial) is running:
+                self._trial_failed(running, error)
             else:
-                self._pool.discard(running.worker)
+                self._discard(running.worker)
             return
-        if kind == _STOP:
+        if kind is Kind.STOP:
             if value:
-                self._pool.release(running.worker)
+                self._release(running.worker)
             else:
-                self._pool.discard(running.worker)
+                self._discard(running.worker)
         elif self._running.get(trial) is running:
-            if value is None:
-                self._start_again(running)
+            if value is None:  # the worker runs a longer trial
+                self._start_elsewhere(running.worker)
+                self._pool.release(running.worker)
             else:
                 self._stepped(running, value)
 
-    def _start_again(self, running: _Running) -> None:
-        """Let a trial start elsewhere, because its worker died before it started, or runs a longer trial."""
-        del self._running[running.trial]
-        running.worker.is_fast = False
-        self._pool.release(running.worker)
-        self._set_status(running.trial, Trial.PENDING)
+    def _start_elsewhere(self, worker: Worker) -> None:
+        """Make the trial that waits for a worker pending again, if there is one."""
+        running = self._waiting.pop(worker, None)
+        if running is not None:
+            worker.is_fast = False
+            self._calls.forget(running)
+            del self._running[running.trial]
+            self._set_status(running.trial, Trial.PENDING)
 
-    def _stepped(self, running: _Running, step: Step) -> None:
+    def _discard(self, worker: Worker) -> None:
+        self._pool.discard(worker)
+        self._start_elsewhere(worker)
+
+    def _release(self, worker: Worker) -> None:
+        """Keep a worker whose trial has ended; the trial that waits for it starts."""
+        self._waiting.pop(worker, None)
+        self._pool.release(worker)
+
+    def _stepped(self, running: RunningTrial, step: Step) -> None:
         trial = running.trial
-        running.waits = False
-        worker, now = running.worker, time.monotonic()
-        worker.is_fast = step.done and now - max(running.started, worker.last_end) < _FAST_S
-        worker.last_end = now
+        running.steps += 1
+        if step.done:
+            worker, now = running.worker, time.monotonic()
+            worker.is_fast = running.steps == 1 and now - max(running.started, worker.last_end) < _FAST_S
+            worker.last_end = now
         decision = TrialScheduler.CONTINUE
         if step.report is not None:
             decision = self._reported(trial, step.report, done=step.done)
@@ -355,7 +346,7 @@ class TuneController:
             return  # the scheduler has paused or stopped it
         if step.done:
             del self._running[trial]
-            self._pool.release(running.worker)
+            self._release(running.worker)
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
         elif decision == TrialScheduler.STOP:
@@ -367,7 +358,7 @@ class TuneController:
         elif decision == TrialScheduler.PAUSE:
             self.pause_trial(trial)
         else:
-            self._watch(_STEP, running, running.worker.actor.step.remote())
+            self._calls.add(Kind.STEP, running, running.worker.actor.step.remote())
 
     def _reported(self, trial: Trial, report: Report, *, done: bool) -> str:
         # All trials share the names of the metrics, which arrive as copies.
@@ -418,13 +409,16 @@ class TuneController:
 
     # ------------------------------------------------------------ ends
 
-    def _trial_failed(self, running: _Running, error: RayTaskError | RayActorError) -> None:
+    def _trial_failed(self, running: RunningTrial, error: RayTaskError | RayActorError) -> None:
         trial = running.trial
+        if self._waiting.get(running.worker) is running:  # its worker died before it started
+            self._discard(running.worker)
+            return
         del self._running[trial]
         if isinstance(error, RayActorError):
-            self._pool.discard(running.worker)
+            self._discard(running.worker)
         else:
-            self._pool.release(running.worker)
+            self._release(running.worker)
         trial.num_failures += 1
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
         if trial.max_failures < 0 or trial.num_failures <= trial.max_failures:
@@ -455,16 +449,16 @@ class TuneController:
 
     def _leave_worker(self, trial: Trial, *, is_over: bool) -> None:
         """Let a worker end or pause a trial that waits for a decision; it runs other trials then."""
-        running = self._running.pop(trial)
-        if any(kind == _STEP and each is running for kind, each in self._calls.values()):
-            self._forget_calls(running)
-            self._pool.discard(running.worker)  # in the middle of a step, which cannot be interrupted
+        running = self._running[trial]
+        if self._waiting.get(running.worker) is running:
+            self._discard(running.worker)
+            return
+        del self._running[trial]
+        if self._calls.has_step(running):
+            self._calls.forget(running)
+            self._discard(running.worker)  # in the middle of a step, which cannot be interrupted
         else:
-            self._watch(_STOP, running, running.worker.actor.stop.remote(is_over))
-
-    def _forget_calls(self, running: _Running) -> None:
-        for reference in [ref for ref, (_, each) in self._calls.items() if each is running]:
-            del self._calls[reference]
+            self._calls.add(Kind.STOP, running, running.worker.actor.stop.remote(is_over))
 
     def _set_status(self, trial: Trial, status: str) -> None:
         self._pending.pop(trial, None)
