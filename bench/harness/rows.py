@@ -388,7 +388,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         name="tune_50",
-        title="tune: 50 trials that do nothing",
+        title="tune: 50 trials that do nothing, Optuna's search",
         program="tune",
         unit="s",
         bar=Bar(need=30, dream=100),

@@ -1,4 +1,4 @@
-"""Optuna alone: the same random search in one process, without workers, checkpoints or a journal."""
+"""Optuna alone: the same searches in one process, without workers, checkpoints or a journal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ def measure() -> None:
     def objective(trial: Any) -> float:
         return float((trial.suggest_float("x", 0, 6) - 3) ** 2)
 
-    def search(trials: int) -> None:
-        optuna.create_study(sampler=optuna.samplers.RandomSampler()).optimize(objective, n_trials=trials)
+    def search(trials: int, sampler: Any) -> None:
+        optuna.create_study(sampler=sampler).optimize(objective, n_trials=trials)
 
     def tune_50() -> float:
-        return job.once(lambda: None, lambda: search(50))
+        return job.once(lambda: None, lambda: search(50, optuna.samplers.TPESampler()))
 
     def tune_1000() -> float:
-        return job.once(lambda: search(10), lambda: search(1000))
+        sampler = optuna.samplers.RandomSampler()
+        return job.once(lambda: search(10, sampler), lambda: search(1000, sampler))
 
     job.run(tune_50, tune_1000)
 
