@@ -404,6 +404,14 @@ ROWS: tuple[Row, ...] = (
         alone=True,
     ),
     Row(
+        name="tune_asha",
+        title="tune: work of ASHA to reach the score of random search",
+        program="tune_asha",
+        unit="%",
+        bar=Bar(need=33, dream=20, absolute=True),
+        alone=True,
+    ),
+    Row(
         name="tune_idle",
         title="tune: idle time of workers, trials of 10 ms",
         program="tune",
