@@ -91,6 +91,20 @@ class TestRestore:
         results = tune.Tuner.restore(str(tmp_path / "experiment"), function).get_results()
         assert [result.metrics["x"] for result in results] == [3]
 
+    def test_a_trial_whose_first_record_is_damaged_is_left_out(self, tmp_path: Path) -> None:
+        def function(config: dict[str, Any]) -> dict[str, int]:
+            return {"x": config["x"]}
+
+        run = tune.RunConfig(name="experiment", storage_path=str(tmp_path))
+        tune.Tuner(function, param_space={"x": tune.grid_search([1, 2, 3])}, run_config=run).fit()
+        journal = tmp_path / "experiment" / "journal.jsonl"
+        lines = journal.read_bytes().splitlines(keepends=True)
+        second = next(index for index, line in enumerate(lines) if b'"added"' in line and b'"x":2' in line)
+        lines[second] = lines[second].replace(b"added", b"ddade")
+        journal.write_bytes(b"".join(lines))
+        results = tune.Tuner.restore(str(tmp_path / "experiment"), function).get_results()
+        assert [result.metrics["x"] for result in results] == [1, 3]
+
     def test_callbacks_get_their_state_back(self, tmp_path: Path) -> None:
         class Count(tune.Callback):
             def __init__(self) -> None:

@@ -148,7 +148,10 @@ def _records(trial: Trial) -> Iterator[Record]:
 
 
 def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) -> list[Trial]:
-    """Return the trials of a journal, in the order in which they were added."""
+    """Return the trials of a journal, in the order in which they were added.
+
+    Later records of a trial whose first one is damaged are skipped: its configuration is lost.
+    """
     trials: dict[str, Trial] = {}
     for record in records:
         key = record["trial"]
@@ -162,6 +165,8 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
             )
             trial.custom_trial_name, trial.relative_logdir = record["name"], record["dirname"]
             trial.local_path = folder.trial_path(trial)
+            continue
+        if key not in trials:
             continue
         trial = trials[key]
         if record["event"] == "checkpoint":
