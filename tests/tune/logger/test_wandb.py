@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import cloudpickle
 import numpy as np
 import pytest
 
 from skate import tune
+from skate.air.integrations import wandb as wandb_integration
 from skate.air.integrations.wandb import WandbLoggerCallback, setup_wandb
 from skate.tune.experiment import Trial
 
@@ -102,6 +104,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def wandb(monkeypatch: pytest.MonkeyPatch, environment: None) -> Wandb:
     module = Wandb()
     monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.setattr(wandb_integration, "_users", WeakSet())  # other tests may have used this thread
     return module
 
 
