@@ -40,7 +40,7 @@ PACKAGES = {
 PLACED = {
     "skate.air.integrations": "skate.tune",
     "skate.air.result": "skate.train",
-    "skate.air.session": "skate.train",
+    "skate.air.session": "skate.tune",
     "skate.autoscaler": "skate.util",
     "skate.dag": "skate.util",
     "skate.exceptions": "skate._base",

@@ -130,7 +130,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Results are looked up in training when they are asked for.
     "skate.air": SHARED | {"skate.air.result"},
     # Older names of training, and callbacks for it and for trials, that Ray keeps here.
-    "skate.air.session": {"skate.train"},
+    "skate.air.session": {"skate", "skate.train", "skate.train._workers", "skate.tune"},
     "skate.air.result": {"skate.train"},
     "skate.air.integrations": CORE | TRAINING | {"skate.air", "skate.train._run", "skate.tune"},
     **{f"skate.tune.logger.{name}": {"skate.air.integrations"} for name in ("comet", "mlflow", "wandb")},

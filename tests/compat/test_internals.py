@@ -28,6 +28,7 @@ TOUCHED = {
     "ray.data._internal.util.call_with_retry": "lance-ray",
     "ray.serve._private.common.DeploymentID": "Ray's guides",
     "ray.train._internal.session.get_session": "older programs",
+    "ray.tune.search.sample._BackwardsCompatibleNumpyRng": "FLAML",
     "ray.state.state": "older programs",
     "ray.worker.global_worker": "older programs",
     "ray.experimental.state.api.list_tasks": "older programs",

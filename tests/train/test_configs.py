@@ -9,6 +9,7 @@ import pytest
 from skate.air.config import STORAGE_VARIABLE
 from skate.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from skate.train.data_parallel_trainer import DataParallelTrainer
+from skate.tune import Callback
 from skate.util.annotations import RayDeprecationWarning
 
 SLICE = {
@@ -84,11 +85,17 @@ def test_checkpoints_to_keep_must_be_some() -> None:
 
 def test_what_has_no_effect_is_said_so() -> None:
     with pytest.warns(RayDeprecationWarning, match="verbose"):
-        RunConfig(verbose=2)
+        DataParallelTrainer(print, run_config=RunConfig(verbose=2))
     with pytest.warns(RayDeprecationWarning, match="fail_fast"):
-        FailureConfig(fail_fast=True)
+        DataParallelTrainer(print, run_config=RunConfig(failure_config=FailureConfig(fail_fast=True)))
     with pytest.warns(RayDeprecationWarning, match="trainer_resources"):
         ScalingConfig(trainer_resources={"CPU": 1})
+
+
+def test_a_trainer_refuses_callbacks_of_tune() -> None:
+    config = RunConfig(callbacks=[Callback()])
+    with pytest.raises(ValueError, match=r"derived from skate\.train\.UserCallback"):
+        DataParallelTrainer(print, run_config=config)
 
 
 def test_a_setting_that_a_training_function_would_have_to_follow_is_refused(tmp_path: Path) -> None:

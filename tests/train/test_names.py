@@ -89,6 +89,8 @@ NAMES = [
     "air.integrations.mlflow.setup_mlflow",
     "air.integrations.wandb.setup_wandb",
     "air.integrations.wandb.WandbLoggerCallback",
+    "air.session.get_checkpoint",
+    "air.session.report",
 ]
 
 # Another path, and the one that it stands for.
@@ -101,9 +103,7 @@ SAME = {
     "air.config.FailureConfig": "train.FailureConfig",
     "air.config.RunConfig": "train.RunConfig",
     "air.config.ScalingConfig": "train.ScalingConfig",
-    "air.session.get_checkpoint": "train.get_checkpoint",
     "air.session.get_dataset_shard": "train.get_dataset_shard",
-    "air.session.report": "train.report",
     "train.base_trainer.TrainingFailedError": "train.TrainingFailedError",
     "train.constants.TRAIN_DATASET_KEY": "train.TRAIN_DATASET_KEY",
     "train.context.TrainContext": "train.TrainContext",

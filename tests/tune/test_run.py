@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,23 @@ def test_an_experiment_resumes_by_its_name(tmp_path: Path) -> None:
     assert [trial.status for trial in again.trials] == ["TERMINATED", "ERROR"]
     second = tune.run(function, config=space, resume="AUTO+ERRORED", **options)
     assert [trial.status for trial in second.trials] == ["TERMINATED", "TERMINATED"]
+
+
+def with_checkpoints(config: dict[str, Any]) -> None:
+    for loss in (2, 1, 3):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "loss").write_text(str(loss))
+            tune.report({"loss": loss}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+def test_a_score_for_checkpoints_can_be_a_metric_to_minimize(tmp_path: Path) -> None:
+    analysis = tune.run(
+        with_checkpoints,
+        storage_path=str(tmp_path),
+        keep_checkpoints_num=2,
+        checkpoint_score_attr="min-loss",
+        verbose=0,
+    )
+    best = analysis.get_best_checkpoint(analysis.trials[0], metric="loss", mode="min")
+    assert best is not None
+    assert Path(best.path, "loss").read_text() == "1"

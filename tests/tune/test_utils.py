@@ -10,7 +10,7 @@ import pytest
 from skate import tune
 from skate.tune.utils import diagnose_serialization, flatten_dict, validate_save_restore
 from skate.tune.utils.log import Verbosity
-from skate.tune.utils.util import validate_warmstart
+from skate.tune.utils.util import unflatten_dict, validate_warmstart
 from tests.tune.test_tuner import Counting
 
 
@@ -34,6 +34,21 @@ def test_the_parts_of_a_function_that_cannot_be_sent_to_workers_are_named(
 def test_nested_names_are_joined() -> None:
     assert flatten_dict({"a": {"b": {"c": 1}}, "d": [2]}) == {"a/b/c": 1, "d": [2]}
     assert flatten_dict({"a": {"b": 1}}, delimiter=".") == {"a.b": 1}
+    assert flatten_dict({"a": [{"b": 1}, 2]}, flatten_list=True) == {"a/0/b": 1, "a/1": 2}
+
+
+def test_a_delimiter_in_a_name_is_refused_if_it_is_asked_for() -> None:
+    assert flatten_dict({"a/b": 1, "c": {"d": 2}}) == {"a/b": 1, "c/d": 2}
+    with pytest.raises(ValueError, match="'d/e' contains the delimiter '/'"):
+        flatten_dict({"c": {"d/e": 2}}, prevent_delimiter=True)
+
+
+def test_joined_names_are_separated() -> None:
+    nested = {"a": {"b": {"c": 1}}, "d": [2]}
+    assert unflatten_dict(flatten_dict(nested)) == nested
+    assert unflatten_dict({"a.b": 1}, delimiter=".") == {"a": {"b": 1}}
+    with pytest.raises(TypeError, match="'a/b' needs a dict at 'a', which has the value 1"):
+        unflatten_dict({"a": 1, "a/b": 2})
 
 
 def test_points_to_start_with_are_checked() -> None:

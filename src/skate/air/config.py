@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 import os
@@ -232,7 +233,7 @@ class FailureConfig:
 
     Args:
         max_failures: How many failures the run recovers from; -1 for no limit.
-        fail_fast: Accepted and ignored: it concerns Tune.
+        fail_fast: For `Tuner`; a trainer ignores it.
         controller_failure_limit: How often starting the workers may fail; -1 for no limit.
         max_preemption_failures: How often nodes may be preempted; -1 for no limit.
         relax_collectives_on_preemption: Accepted and ignored: Skate's nodes are not preempted.
@@ -262,7 +263,6 @@ class FailureConfig:
         arguments.real("preemption_grace_s", self.preemption_grace_s, unit="seconds")
         arguments.real("hang_timeout_s", self.hang_timeout_s, above_zero=True, unit="seconds", optional=True)
         arguments.real("upload_timeout_s", self.upload_timeout_s, unit="seconds")
-        _warn_of("FailureConfig", fail_fast=self.fail_fast)
 
 
 @dataclass
@@ -364,9 +364,9 @@ class RunConfig:
         worker_runtime_env: The runtime environment of the workers.
         logging_config: The log of the run.
         sync_config: Accepted and ignored.
-        verbose: Accepted and ignored.
-        stop: Accepted and ignored: the training function ends by itself.
-        progress_reporter: Accepted and ignored.
+        verbose: For `Tuner`; a trainer ignores it.
+        stop: For `Tuner`; a trainer ignores it, since the training function ends by itself.
+        progress_reporter: For `Tuner`; a trainer ignores it.
         log_to_file: Accepted and ignored: the output of workers is in the session's logs.
     """
 
@@ -404,7 +404,8 @@ class RunConfig:
             )
         if self.name is not None and self.name != "":
             self.name = arguments.folder_name("name", self.name)
-        self.name = self.name or f"train_run-{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+        self._generated_name = f"train_run-{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+        self.name = self.name or self._generated_name
         self.failure_config = self.failure_config or FailureConfig()
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
         self.logging_config = self.logging_config or LoggingConfig()
@@ -415,14 +416,34 @@ class RunConfig:
             if not isinstance(callback, RunCallback):
                 arguments.refuse("callbacks", must, self.callbacks, ValueError)
         self.worker_runtime_env = _checked_environment(self.worker_runtime_env)
-        _warn_of(
-            "RunConfig",
-            sync_config=self.sync_config,
-            verbose=self.verbose,
-            stop=self.stop,
-            progress_reporter=self.progress_reporter,
-            log_to_file=self.log_to_file,
-        )
+
+
+def warn_of_unused(config: RunConfig) -> None:
+    """Warn of the settings that have no effect on a training run; most of them are for `Tuner`."""
+    level = 6  # the program, which calls the constructor of a subclass of DataParallelTrainer
+    _warn_of(
+        "RunConfig",
+        level,
+        sync_config=config.sync_config,
+        verbose=config.verbose,
+        stop=config.stop,
+        progress_reporter=config.progress_reporter,
+        log_to_file=config.log_to_file,
+    )
+    if config.failure_config is not None:
+        _warn_of("FailureConfig", level, fail_fast=config.failure_config.fail_fast)
+
+
+def given_settings(config: RunConfig | FailureConfig | CheckpointConfig) -> dict[str, Any]:
+    """Return the settings of a configuration that have a value, by name."""
+    values = {each.name: getattr(config, each.name) for each in dataclasses.fields(config)}
+    if isinstance(config, RunConfig) and config.name == config._generated_name:
+        del values["name"]
+    return {
+        name: value
+        for name, value in values.items()
+        if not (value is None or (isinstance(value, str) and value == _UNSET))
+    }
 
 
 def _checked_environment(environment: Any) -> dict[str, Any]:
@@ -434,9 +455,9 @@ def _checked_environment(environment: Any) -> dict[str, Any]:
     return given
 
 
-def _warn_of(config: str, **given: Any) -> None:
+def _warn_of(config: str, level: int = 4, **given: Any) -> None:
     for name, value in given.items():
         if value is not _UNSET and value is not None:
             warnings.warn(
-                f"{config}({name}=…) has no effect on a training run", RayDeprecationWarning, stacklevel=4
+                f"{config}({name}=…) has no effect on a training run", RayDeprecationWarning, stacklevel=level
             )

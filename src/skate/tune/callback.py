@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from skate.air.config import RunCallback
+
 if TYPE_CHECKING:
     from skate.train import Checkpoint
     from skate.tune.experiment import Trial
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Callback"]
 
 
-class Callback:
+class Callback(RunCallback):
     """The base class of callbacks; subclasses override the events they need.
 
     All methods are called in the process of the driver. `iteration` counts the steps of the loop, `trials` are all

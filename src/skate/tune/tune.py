@@ -16,7 +16,14 @@ from skate.tune.callback import Callback
 from skate.tune.error import TuneError
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.experiment import Experiment, Trial
-from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig, StopCriterion, local_folder
+from skate.tune.impl.config import (
+    CheckpointConfig,
+    FailureConfig,
+    RunConfig,
+    StopCriterion,
+    adapt_config,
+    local_folder,
+)
 from skate.tune.registry import get_trainable_cls
 from skate.tune.schedulers import TrialScheduler, create_scheduler
 from skate.tune.search import SearchAlgorithm, Searcher, create_searcher
@@ -105,7 +112,8 @@ def run(
         callbacks: Objects that receive the events of the experiment.
         max_concurrent_trials: How many trials run at a time at most.
         keep_checkpoints_num: Older form of `CheckpointConfig(num_to_keep=…)`.
-        checkpoint_score_attr: Older form of `CheckpointConfig(checkpoint_score_attribute=…)`.
+        checkpoint_score_attr: Older form of `CheckpointConfig(checkpoint_score_attribute=…)`; "min-loss" keeps the
+            checkpoints with the lowest `loss`.
         checkpoint_freq: Older form of `CheckpointConfig(checkpoint_frequency=…)`.
         checkpoint_at_end: Older form of `CheckpointConfig(checkpoint_at_end=…)`.
         chdir_to_trial_dir: Replaced by the environment variable `RAY_CHDIR_TO_TRIAL_DIR`.
@@ -143,9 +151,10 @@ def run(
         trial_dirname_creator=trial_dirname_creator,
         chdir_to_trial_dir=chdir_to_trial_dir,
     )
-    checkpoints = checkpoint_config or CheckpointConfig(
+    checkpoints = adapt_config(checkpoint_config) or CheckpointConfig(
         num_to_keep=keep_checkpoints_num,
-        checkpoint_score_attribute=checkpoint_score_attr,
+        checkpoint_score_attribute=checkpoint_score_attr and checkpoint_score_attr.removeprefix("min-"),
+        checkpoint_score_order="min" if (checkpoint_score_attr or "").startswith("min-") else "max",
         checkpoint_frequency=checkpoint_freq,
         checkpoint_at_end=checkpoint_at_end,
     )

@@ -27,7 +27,7 @@ from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
-from skate.tune.impl.config import RunConfig, local_folder
+from skate.tune.impl.config import RunConfig, adapt_config, local_folder
 from skate.tune.progress_reporter import ReporterCallback
 from skate.tune.registry import check_trainable, get_trainable_cls
 from skate.tune.result_grid import ResultGrid
@@ -91,7 +91,7 @@ class Tuner:
         check_serializable(self._trainable, self._name)
         self._param_space = dict(param_space or {})
         self._tune_config = tune_config or TuneConfig()
-        self._run_config = copy.copy(run_config) or RunConfig()
+        self._run_config = copy.copy(adapt_config(run_config)) or RunConfig()
         self._resume: ResumeConfig | None = None
         self._checkpoint: str | None = None  # the checkpoint that new trials start from
         self._results: ResultGrid | None = None

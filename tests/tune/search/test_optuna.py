@@ -36,6 +36,13 @@ class TestContract(SearcherContract):
         return OptunaSearch(seed=seed, **options)
 
 
+def test_a_searcher_that_wraps_this_one_can_look_up_its_trials() -> None:
+    searcher = OptunaSearch({"x": uniform(0, 1)}, "loss", "min", seed=0)
+    searcher.suggest("a")
+    assert "a" in searcher._ot_trials
+    assert "b" not in searcher._ot_trials
+
+
 def states(searcher: OptunaSearch) -> list[str]:
     return [trial.state.name for trial in searcher._study.trials]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -19,6 +21,8 @@ from skate.tune.search.sample import (
     Integer,
     Normal,
     Quantized,
+    RandomState,
+    _BackwardsCompatibleNumpyRng,
     choice,
     lograndint,
     loguniform,
@@ -186,6 +190,38 @@ def test_samplers_can_be_inspected() -> None:
     assert Categorical([1, 2]).grid().is_grid()
     assert Function(lambda: 1).is_function()
     assert repr(uniform(0, 1)) == "Float((0, 1), Uniform)"
+
+
+def test_domains_differ_in_the_classes_of_their_samplers() -> None:
+    assert isinstance(randint(1, 9).sampler, Integer._Uniform)
+    assert isinstance(lograndint(1, 9).sampler, Integer._LogUniform)
+    assert isinstance(uniform(0, 1).sampler, Float._Uniform)
+    assert isinstance(loguniform(1, 2).sampler, Float._LogUniform)
+    assert isinstance(randn().sampler, Float._Normal)
+    assert isinstance(choice("ab").sampler, Categorical.default_sampler_cls)
+    assert not isinstance(uniform(0, 1).sampler, Integer.default_sampler_cls)
+    assert not isinstance(choice("ab").sampler, Integer.default_sampler_cls | Float.default_sampler_cls)
+    assert [str(domain.sampler) for domain in (randint(1, 9), loguniform(1, 2), randn())] == [
+        "Uniform",
+        "LogUniform",
+        "Normal",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("domain", "kind"), [(uniform(0, 1), float), (randint(1, 9), int), (choice("ab"), Any)], ids=str
+)
+def test_the_signature_of_is_valid_has_the_type_of_the_values(domain: Domain, kind: object) -> None:
+    assert inspect.signature(domain.is_valid).parameters["value"].annotation is kind
+
+
+@pytest.mark.parametrize("state", [7, np.random.default_rng(7), np.random.RandomState(7), None], ids=repr)
+def test_any_random_state_has_the_methods_of_a_generator(state: RandomState) -> None:
+    random = cloudpickle.loads(cloudpickle.dumps(_BackwardsCompatibleNumpyRng(state)))
+    assert 2 <= random.integers(2, 5) < 5
+    assert random.random(3).shape == (3,)
+    assert 0 <= uniform(0, 1).sample(random_state=random) < 1
+    assert random.legacy_rng == (state is None or isinstance(state, np.random.RandomState))
 
 
 def test_domains_survive_pickling() -> None:

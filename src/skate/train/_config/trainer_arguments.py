@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from skate.air import _arguments as arguments
-from skate.air.config import RunConfig, ScalingConfig
+from skate.air.config import RunConfig, ScalingConfig, warn_of_unused
 from skate.train._config.datasets import DataConfig
 from skate.train._config.validation_config import ValidationConfig
 from skate.train._storage.checkpoint import Checkpoint
@@ -30,6 +30,12 @@ def check_trainer(
     ):
         must = f"a skate.train.{kind.__name__}"
         arguments.instance(name, value, kind, must, optional=True, error=ValueError)
+    if run_config is not None:
+        for callback in run_config.callbacks:
+            if not hasattr(callback, "after_report"):
+                must = "a list of objects of classes derived from skate.train.UserCallback"
+                arguments.refuse("callbacks", must, run_config.callbacks, ValueError)
+        warn_of_unused(run_config)
 
 
 def check_backend(name: str, value: Any, kind: type[Any]) -> Any:

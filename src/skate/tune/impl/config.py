@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from skate.air import _arguments as arguments
+from skate.air import config as shared
 from skate.air.config import DEFAULT_STORAGE, STORAGE_VARIABLE, SyncConfig
 from skate.tune.stopper import Stopper
 
@@ -124,8 +125,22 @@ class RunConfig:
         self.storage_path = str(local_folder(self.storage_path, self.storage_filesystem))
         if self.name is not None:
             self.name = arguments.folder_name("name", self.name)
-        self.failure_config = self.failure_config or FailureConfig()
-        self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
+        self.failure_config = adapt_config(self.failure_config) or FailureConfig()
+        self.checkpoint_config = adapt_config(self.checkpoint_config) or CheckpointConfig()
+
+
+def adapt_config(config: Any) -> Any:
+    """Return a configuration of `skate.air`, which trainers use too, as one of Tune; any other object as it is."""
+    for kind, adapted in (
+        (shared.RunConfig, RunConfig),
+        (shared.FailureConfig, FailureConfig),
+        (shared.CheckpointConfig, CheckpointConfig),
+    ):
+        if isinstance(config, kind):
+            known = {each.name for each in fields(adapted)}
+            given = shared.given_settings(config)
+            return adapted(**{name: adapt_config(given[name]) for name in given.keys() & known})
+    return config
 
 
 def local_folder(path: str | os.PathLike[str], filesystem: Any = None) -> Path:

@@ -40,6 +40,33 @@ def to_generator(random_state: RandomState) -> Any:
     return random_state
 
 
+class _BackwardsCompatibleNumpyRng:
+    """Random numbers with the methods of NumPy's `Generator`, from any kind of random state.
+
+    Args:
+        generator_or_seed: A seed, a NumPy generator, or None for the global state of NumPy.
+    """
+
+    _random: Any = None  # a module, the global state, cannot be pickled
+
+    def __init__(self, generator_or_seed: RandomState = None) -> None:
+        if generator_or_seed is not None:
+            self._random = to_generator(generator_or_seed)
+
+    @property
+    def rng(self) -> Any:
+        """The generator, or the module `numpy.random`."""
+        return np.random if self._random is None else self._random
+
+    @property
+    def legacy_rng(self) -> bool:
+        """Whether the numbers come from a `RandomState`, such as the global state."""
+        return not isinstance(self._random, np.random.Generator)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rng, "randint" if name == "integers" and self.legacy_rng else name)
+
+
 class Sampler:
     """A distribution over the values of a domain.
 
@@ -76,7 +103,7 @@ class Sampler:
         raise NotImplementedError(f"{type(self).__name__} has no quantile function.")
 
     def __str__(self) -> str:
-        return type(self).__name__
+        return type(self).__name__.lstrip("_")
 
 
 class BaseSampler(Sampler):

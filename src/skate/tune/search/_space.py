@@ -172,14 +172,22 @@ def flatten(tree: Mapping[Any, Any], path: Path = ()) -> dict[Path, Any]:
     return flat
 
 
-def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested dicts of values by names such as `optimizer/lr`."""
+def unflatten(flat: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
+    """Return nested dicts of values by names such as `optimizer/lr`.
+
+    Raises:
+        TypeError: A name continues the name of a value that is not a dict.
+    """
     tree: dict[str, Any] = {}
     for name, value in flat.items():
-        *parents, last = name.split("/")
+        *parents, last = name.split(delimiter)
         place = tree
         for parent in parents:
             place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise TypeError(
+                    f"{name!r} needs a dict at {parent!r}, which has the value {place!r}: rename one."
+                )
         place[last] = value
     return tree
 

@@ -1,6 +1,9 @@
-"""Search spaces: the domains of parameters and the distributions they are sampled from."""
+"""Search spaces: the domains of parameters and the distributions they are sampled from.
 
-from __future__ import annotations
+Programs tell domains apart by the class of their distribution, as in `isinstance(domain.sampler, Integer._Uniform)`, so
+each domain has its own classes. They also look up the type of a domain's values in the signature of its `is_valid`, so
+this module does not postpone the evaluation of annotations.
+"""
 
 import inspect
 import math
@@ -24,6 +27,9 @@ from skate.tune.search._distributions import (
     Uniform,
     multiples,
     warn_of_base,
+)
+from skate.tune.search._distributions import (
+    _BackwardsCompatibleNumpyRng as _BackwardsCompatibleNumpyRng,  # a name that packages use
 )
 
 if TYPE_CHECKING:
@@ -126,7 +132,7 @@ class Domain:
         """
         raise ValueError(f"{type(self).__name__} is not sampled from an interval.")
 
-    def from_continuous(self, values: Floats) -> Any:
+    def from_continuous(self, values: "Floats") -> Any:
         """Map numbers of the interval to values of the domain."""
         return values
 
@@ -148,9 +154,10 @@ class Domain:
 class _Range(Domain):
     """Numbers between two bounds."""
 
-    default_sampler_cls = Uniform
     lower: Any
     upper: Any
+    _Uniform: ClassVar[type[Uniform]]
+    _LogUniform: ClassVar[type[LogUniform]]
 
     def _check_order(self) -> None:
         for name, bound in (("lower", self.lower), ("upper", self.upper)):
@@ -167,7 +174,7 @@ class _Range(Domain):
         """
         if math.isinf(self.lower) or math.isinf(self.upper):
             raise ValueError(f"A uniform distribution needs finite bounds, got {self.domain_str}.")
-        return self._with_sampler(Uniform())
+        return self._with_sampler(self._Uniform())
 
     def loguniform(self, base: object = MISSING) -> Self:
         """Return the domain with a distribution whose logarithm is uniform.
@@ -184,7 +191,7 @@ class _Range(Domain):
                 f"A log-uniform distribution needs positive finite bounds, got {self.domain_str}. "
                 "Pass the bounds themselves, not their logarithms."
             )
-        return self._with_sampler(LogUniform())
+        return self._with_sampler(self._LogUniform())
 
     def interval(self) -> tuple[float, float]:
         """Return the bounds."""
@@ -208,6 +215,17 @@ class Float(_Range):
         upper: The upper bound; None for no bound.
     """
 
+    class _Uniform(Uniform):
+        """The uniform distribution of floating-point numbers."""
+
+    class _LogUniform(LogUniform):
+        """The log-uniform distribution of floating-point numbers."""
+
+    class _Normal(Normal):
+        """The normal distribution of floating-point numbers."""
+
+    default_sampler_cls = _Uniform
+
     def __init__(self, lower: float | None, upper: float | None) -> None:
         self.lower: float = -math.inf if lower is None else lower
         self.upper: float = math.inf if upper is None else upper
@@ -219,7 +237,7 @@ class Float(_Range):
 
     def normal(self, mean: float = 0.0, sd: float = 1.0) -> Self:
         """Return the domain with a normal distribution, which is truncated to the bounds if there are any."""
-        return self._with_sampler(Normal(mean, sd))
+        return self._with_sampler(self._Normal(mean, sd))
 
     def quantized(self, q: float) -> Self:
         """Return the domain with values that are multiples of a number.
@@ -233,7 +251,11 @@ class Float(_Range):
                 raise ValueError(f"The {name} bound {bound} is not a multiple of the quantization {q}.")
         return new
 
-    def from_continuous(self, values: Floats) -> Any:
+    def is_valid(self, value: float) -> bool:
+        """Return whether a value is a number within the bounds."""
+        return super().is_valid(value)
+
+    def from_continuous(self, values: "Floats") -> Any:
         """Clip numbers to the bounds, which rounding errors may exceed."""
         return np.clip(values, self.lower, self.upper)
 
@@ -247,6 +269,14 @@ class Integer(_Range):
         lower: The lower bound.
         upper: The upper bound.
     """
+
+    class _Uniform(Uniform):
+        """The uniform distribution of integers."""
+
+    class _LogUniform(LogUniform):
+        """The log-uniform distribution of integers."""
+
+    default_sampler_cls = _Uniform
 
     def __init__(self, lower: int, upper: int) -> None:
         self.lower: int = lower
@@ -267,7 +297,11 @@ class Integer(_Range):
         multiples(self.lower, self.upper, q)
         return new
 
-    def from_continuous(self, values: Floats) -> Any:
+    def is_valid(self, value: int) -> bool:
+        """Return whether a value is a number within the bounds."""
+        return super().is_valid(value)
+
+    def from_continuous(self, values: "Floats") -> Any:
         """Round numbers down to integers less than the upper bound."""
         if self.lower == self.upper:
             raise ValueError(f"No integer is in [{self.lower}, {self.upper}): the upper bound is exclusive.")
@@ -281,7 +315,10 @@ class Categorical(Domain):
         categories: The values.
     """
 
-    default_sampler_cls = Uniform
+    class _Uniform(Uniform):
+        """The uniform distribution of categories."""
+
+    default_sampler_cls = _Uniform
 
     def __init__(self, categories: Iterable[Any]) -> None:
         self.categories = list(categories)
@@ -290,7 +327,7 @@ class Categorical(Domain):
 
     def uniform(self) -> Self:
         """Return the domain with a uniform distribution."""
-        return self._with_sampler(Uniform())
+        return self._with_sampler(self._Uniform())
 
     def grid(self) -> Self:
         """Return the domain with every value as a variant."""
@@ -300,7 +337,7 @@ class Categorical(Domain):
         """Return the interval whose unit sections stand for the categories."""
         return 0, len(self.categories)
 
-    def from_continuous(self, values: Floats) -> list[Any]:
+    def from_continuous(self, values: "Floats") -> list[Any]:
         """Return the categories at positions."""
         return [self.categories[int(position)] for position in values]
 

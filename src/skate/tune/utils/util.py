@@ -9,8 +9,8 @@ from typing import Any
 
 import skate
 from skate.air import _optional
-from skate.tune._experiment.folder import flat
 from skate.tune.result import TRAINING_ITERATION
+from skate.tune.search._space import unflatten
 from skate.tune.trainable.trainable import Trainable
 from skate.util import inspect_serializability
 
@@ -18,6 +18,7 @@ __all__ = [
     "date_str",
     "diagnose_serialization",
     "flatten_dict",
+    "unflatten_dict",
     "validate_save_restore",
     "validate_warmstart",
     "wait_for_gpu",
@@ -29,14 +30,50 @@ def date_str() -> str:
     return f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
 
 
-def flatten_dict(dt: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
+def flatten_dict(
+    dt: Mapping[str, Any], delimiter: str = "/", prevent_delimiter: bool = False, flatten_list: bool = False
+) -> dict[str, Any]:
     """Return nested dictionaries as one, whose names are the paths of the values.
+
+    Args:
+        dt: The dictionaries.
+        delimiter: The separator of the names in a path.
+        prevent_delimiter: Whether to check that no name contains the delimiter.
+        flatten_list: Whether to flatten lists too; their indices become names.
+
+    Raises:
+        ValueError: A name contains the delimiter, and `prevent_delimiter` is true.
 
     Example:
         >>> flatten_dict({"optimizer": {"lr": 0.1}, "layers": 2})
         {'optimizer/lr': 0.1, 'layers': 2}
     """
-    return dict(flat(dt, delimiter=delimiter))
+    flat: dict[str, Any] = {}
+    for key, value in dt.items():
+        name = str(key)
+        if prevent_delimiter and delimiter in name:
+            raise ValueError(f"The name {name!r} contains the delimiter {delimiter!r}: rename it.")
+        if flatten_list and isinstance(value, list):
+            value = {str(index): each for index, each in enumerate(value)}
+        if isinstance(value, dict):
+            nested = flatten_dict(value, delimiter, prevent_delimiter, flatten_list)
+            flat.update({f"{name}{delimiter}{path}": each for path, each in nested.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def unflatten_dict(dt: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
+    """Return nested dictionaries of values by their paths: the inverse of `flatten_dict`, except for lists.
+
+    Raises:
+        TypeError: A path continues the path of a value that is not a dictionary.
+
+    Example:
+        >>> unflatten_dict({"optimizer/lr": 0.1, "layers": 2})
+        {'optimizer': {'lr': 0.1}, 'layers': 2}
+    """
+    return unflatten(dt, delimiter)
 
 
 def diagnose_serialization(trainable: Any) -> bool | set[str]:

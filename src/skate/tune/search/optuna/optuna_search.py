@@ -81,6 +81,11 @@ class OptunaSearch(LibrarySearcher):
         self._study: Any = None
         super().__init__(_flatten_space(space), metric, mode, points_to_evaluate, evaluated_rewards)
 
+    @property
+    def _ot_trials(self) -> dict[str, Any]:
+        """The running trials; FLAML looks up here whether a trial belongs to this searcher."""
+        return self._live
+
     def _set_up(self) -> None:
         optuna = _load()
         modes = [self._mode] if isinstance(self._mode, str) else list(self._mode or ())
