@@ -14,6 +14,7 @@ import pytest
 
 JOBS = Path(__file__).parent / "jobs"
 PATIENCE = 110  # seconds: a job takes a few, most of them for imports
+PATIENCE_SEARCH = 280  # each worker of a search imports a training library
 
 
 @dataclass(frozen=True)
@@ -34,15 +35,21 @@ def skip_without(*packages: str) -> None:
             pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 
-def run_on_skate(name: str, folder: Path) -> Report:
-    """Run a job in a folder, and return its report; fail if it did not run in Skate's workers."""
+def run_on_skate(name: str, folder: Path, patience: float = PATIENCE) -> Report:
+    """Run a job in a folder, and return its report; fail if it did not run in Skate's workers.
+
+    Args:
+        name: The job.
+        folder: Where it runs.
+        patience: Seconds after which it is taken to hang.
+    """
     job = JOBS / f"{name}_job.py"
     done = subprocess.run(
         [sys.executable, "-m", "skate.cli", "run", str(job)],
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=patience,
         check=False,
     )
     printed = f"{job.name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
