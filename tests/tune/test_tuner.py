@@ -315,3 +315,16 @@ def test_an_action_at_the_end_of_a_function_learns_whether_it_failed(fit: Fit, t
 
     fit(function, {"x": tune.grid_search([0, 1, 2])}, run={"stop": lambda trial_id, result: result["x"] == 2})
     assert [(tmp_path / str(x)).read_text() for x in range(3)] == ["False", "True", "False"]
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_trial_whose_result_cannot_be_written_fails_and_the_others_go_on(fit: Fit) -> None:
+    def function(config: dict[str, Any]) -> None:
+        if config["x"] == 1:
+            os.mkdir(os.path.join(tune.get_context().get_trial_dir(), "result.json"))
+        for _ in range(3):
+            tune.report({"x": config["x"]})
+
+    results = fit(function, {"x": tune.grid_search(list(range(6)))}, max_concurrent_trials=1)
+    assert [result.error is None for result in results] == [x != 1 for x in range(6)]
+    assert "IsADirectoryError" in str(results.errors[0])

@@ -309,23 +309,24 @@ class TuneController:
                 self._discard(running.worker)
         elif self._running.get(trial) is running:
             if value is None:  # the worker runs a longer trial
-                self._start_elsewhere(running.worker)
+                self._start_elsewhere(running)
                 self._pool.release(running.worker)
             else:
                 self._stepped(running, value)
 
-    def _start_elsewhere(self, worker: Worker) -> None:
-        """Make the trial that waits for a worker pending again, if there is one."""
-        running = self._waiting.pop(worker, None)
-        if running is not None:
-            worker.is_fast = False
-            self._calls.forget(running)
-            del self._running[running.trial]
-            self._set_status(running.trial, Trial.PENDING)
+    def _start_elsewhere(self, running: RunningTrial) -> None:
+        """Make a trial pending that has not started on its worker."""
+        running.worker.is_fast = False
+        self._waiting.pop(running.worker, None)
+        self._calls.forget(running)
+        del self._running[running.trial]
+        self._set_status(running.trial, Trial.PENDING)
 
     def _discard(self, worker: Worker) -> None:
+        """End a worker; the trial that waits for it starts elsewhere."""
         self._pool.discard(worker)
-        self._start_elsewhere(worker)
+        if worker in self._waiting:
+            self._start_elsewhere(self._waiting[worker])
 
     def _release(self, worker: Worker) -> None:
         """Keep a worker whose trial has ended; the trial that waits for it starts."""

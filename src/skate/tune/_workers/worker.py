@@ -96,18 +96,22 @@ class TrialWorker:
 
     def step(self) -> Step:
         """Run the trial until it needs a decision."""
-        assert self._run is not None
-        assert self._files is not None
-        self._files.write(is_last=False)
+        run, files = self._run, self._files
+        assert run is not None
+        assert files is not None
         try:
-            step = self._run.step()
+            files.write(is_last=False)
+            step = run.step()
+            if step.report is not None:
+                files.hold(step.report)
+            if step.done:
+                files.write(is_last=True)
         except BaseException:
             self._run = None
+            if isinstance(run, _FunctionRun):
+                run.stop()  # the function has ended, unless a file could not be written
             raise
-        if step.report is not None:
-            self._files.hold(step.report)
         if step.done:
-            self._files.write(is_last=True)
             self._end()
         return step
 
