@@ -42,6 +42,8 @@ def function():
         "rank": rank, "of": context.get_world_size(), "local": context.get_local_rank(),
         "model": type(model).__name__, "gradient": next(model.parameters()).grad.item(),
         "heard": broadcast_from_rank_zero(f"rank {rank}"), "step": step,
+        # More than a server of torch takes at once.
+        "bytes": len(broadcast_from_rank_zero(bytes(9 << 20))),
         "group": dist.is_initialized(), "kept": context.get_storage().experiment_fs_path,
     }
 
@@ -80,7 +82,13 @@ def test_processes_of_torchrun_are_a_group_that_keeps_one_run(tmp_path: Path) ->
         told, first, second = run(tmp_path, *TORCHRUN, name=name)
         assert told == {"told": [{"rank": 0}]}, "rank 0 tells, and nobody else"
         (kept,) = (tmp_path / "runs").iterdir()
-        common = {"of": 2, "model": "DistributedDataParallel", "gradient": 0.5, "heard": "rank 0"}
+        common = {
+            "of": 2,
+            "model": "DistributedDataParallel",
+            "gradient": 0.5,
+            "heard": "rank 0",
+            "bytes": 9 << 20,
+        }
         common |= {"step": step, "group": True, "left": True, "kept": str(kept)}
         assert first == {**common, "rank": 0, "local": 0}
         assert second == {**common, "rank": 1, "local": 1}

@@ -24,6 +24,7 @@ from skate.train.backend import Backend, BackendConfig
 from skate.train.constants import DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _SHUTDOWN_TIMEOUT_S
 from skate.train.constants import TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _SHUTDOWN_TIMEOUT_VARIABLE
 from skate.train.torch import _rendezvous
+from skate.train.torch._store_broadcast import StoreBroadcast
 
 if TYPE_CHECKING:
     from skate.train._workers.group import WorkerGroup
@@ -254,21 +255,15 @@ def _join_launched(config: TorchConfig) -> Iterator[LocalWorkerGroup]:
             device_id=torch.device("cuda", local_rank) if "nccl" in backend else None,
         )
     rank = dist.get_rank()
+    broadcast = StoreBroadcast(
+        dist.distributed_c10d._get_default_store(), rank, dist.get_world_size(), config.timeout_s
+    )
     ranks = Ranks(rank, dist.get_world_size(), local_rank, local_size, rank // local_size)
     try:
-        yield LocalWorkerGroup(ranks, _broadcast)
+        yield LocalWorkerGroup(ranks, broadcast)
     finally:
         if joins:
             dist.destroy_process_group()
-
-
-def _broadcast(value: Any) -> Any:
-    """Return the value of rank 0, once every process has called it: it is a barrier too."""
-    import torch.distributed as dist
-
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, value)
-    return found[0]
 
 
 class _OnDevice:
