@@ -16,6 +16,7 @@ tune: Any = importlib.import_module(f"{job.system}.tune")
 tune.Tuner, tune.TuneConfig, tune.RunConfig, tune.uniform  # Skate imports them at their first use  # noqa: B018
 
 WORK_S = 0.01
+folder = tempfile.TemporaryDirectory()  # of all experiments: it is deleted after the last one is timed
 
 
 def objective(config: dict[str, Any]) -> dict[str, float]:
@@ -33,15 +34,14 @@ def work(config: dict[str, Any]) -> dict[str, float]:
 
 def search(trials: int, trainable: Any = objective, search_alg: Any = None) -> Any:
     """Run an experiment, of random search by default."""
-    with tempfile.TemporaryDirectory() as folder:
-        results = tune.Tuner(
-            trainable,
-            param_space={"x": tune.uniform(0, 6)},
-            tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=trials, search_alg=search_alg),
-            run_config=tune.RunConfig(storage_path=folder, name="bench", verbose=0),
-        ).fit()
-        assert len(results) == trials
-        return results
+    results = tune.Tuner(
+        trainable,
+        param_space={"x": tune.uniform(0, 6)},
+        tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=trials, search_alg=search_alg),
+        run_config=tune.RunConfig(storage_path=folder.name, verbose=0),
+    ).fit()
+    assert len(results) == trials
+    return results
 
 
 def tune_50() -> float:

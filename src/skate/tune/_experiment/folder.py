@@ -28,6 +28,7 @@ TUNER = "tuner.pkl"
 
 _NOT_IN_NAMES = re.compile(r"[^\w.,=+-]+")
 _MAX_DIRNAME = 120
+_MAX_INTEGER = 2**63 - 1  # of the JSON encoder
 
 
 class ExperimentFolder:
@@ -177,10 +178,12 @@ def _is_json(value: Any) -> bool:
     if kind is float:
         return math.isfinite(value)
     if kind is dict:
-        return all(type(key) is str and _is_json(each) for key, each in value.items())
+        return set(map(type, value)) <= {str} and all(map(_is_json, value.values()))
     if kind is list:
         return all(map(_is_json, value))
-    return value is None or kind in (str, int, bool)
+    if kind is int:
+        return bool(-_MAX_INTEGER <= value <= _MAX_INTEGER)
+    return value is None or kind is str or kind is bool
 
 
 def decode(encoded: Mapping[str, Any]) -> Any:

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from skate.tune.error import TuneError
 
 log = logging.getLogger(__name__)
@@ -23,7 +25,7 @@ log = logging.getLogger(__name__)
 Record = Mapping[str, Any]
 
 _CHECKSUM_DIGITS = 8
-_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+_JSON = msgspec.json.Encoder()
 
 
 class Journal:
@@ -127,7 +129,7 @@ def read(path: Path) -> Iterator[Record]:
 
 
 def _encode(record: Record) -> bytes:
-    text = _JSON.encode(record).encode()
+    text = _JSON.encode(record)
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 

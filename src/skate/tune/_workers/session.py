@@ -1,6 +1,6 @@
 """The session of a trial: `report` and `get_checkpoint` in a trainable function.
 
-The function runs in a thread of its own. Each report hands the metrics over and waits until the controller has decided
+The function runs in another thread. Each report hands the metrics over and waits until the controller has decided
 whether the trial continues.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from skate.tune._workers.function_thread import FunctionThread
 from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.result import DEFAULT_METRIC
@@ -42,6 +43,7 @@ class TrialSession:
         assignment: The trial.
         settings: Those of the experiment.
         resources: The resources of the trial.
+        thread: Runs the function.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class TrialSession:
         assignment: Assignment,
         settings: WorkerSettings,
         resources: PlacementGroupFactory,
+        thread: FunctionThread,
     ) -> None:
         self.assignment = assignment
         self.settings = settings
@@ -60,10 +63,11 @@ class TrialSession:
         self._report: Report | None = None
         self._may_run = False
         self._stopping = False
+        self._started = False
         self._ended = False
         self._error: BaseException | None = None
         self._at_end: list[Callable[[bool], None]] = []
-        self._thread = threading.Thread(target=self._run, name=f"trial-{assignment.trial_id}", daemon=True)
+        self._thread = thread
         _sessions.append(self)
 
     @functools.cached_property
@@ -87,10 +91,11 @@ class TrialSession:
         """
         with self._condition:
             self._may_run = True
-            if self._thread.ident is None:
-                self._thread.start()
-            else:
+            if self._started:
                 self._condition.notify_all()
+            else:
+                self._started = True
+                self._thread.run(self._run)
             self._condition.wait_for(lambda: self._report is not None or self._ended)
             report, self._report = self._report, None
         if self._ended:
@@ -104,10 +109,9 @@ class TrialSession:
         with self._condition:
             self._stopping = self._may_run = True
             self._condition.notify_all()
-        if self._thread.ident is not None:
-            self._thread.join(STOP_TIMEOUT_S)
+            has_ended = not self._started or self._condition.wait_for(lambda: self._ended, STOP_TIMEOUT_S)
         self._close()
-        return not self._thread.is_alive()
+        return has_ended
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
         """Hand over metrics, and wait for the decision to continue."""

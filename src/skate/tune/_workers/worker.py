@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from skate.tune._workers.function_thread import FunctionThread
 from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
 from skate.tune._workers.session import TrialSession
 from skate.tune._workers.trial_files import TrialFiles
@@ -74,6 +75,10 @@ class TrialWorker:
         self._files: TrialFiles | None = None
         self._constants = {PID: os.getpid(), HOSTNAME: platform.node(), NODE_IP: get_node_ip_address()}
 
+    @functools.cached_property
+    def _thread(self) -> FunctionThread:
+        return FunctionThread()
+
     def start(self, fields: dict[str, Any]) -> Step | None:
         """Start a trial, and run its first step; return None if another trial has not ended.
 
@@ -90,7 +95,7 @@ class TrialWorker:
             kept, self._kept = self._kept, None
             self._run = _ClassRun(self._trainable, assignment, self._settings, self._resources, kept)
         else:
-            session = TrialSession(self._trainable, assignment, self._settings, self._resources)
+            session = TrialSession(self._trainable, assignment, self._settings, self._resources, self._thread)
             self._run = _FunctionRun(session, self._constants)
         return self.step()
 

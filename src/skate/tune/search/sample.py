@@ -257,7 +257,7 @@ class Float(_Range):
 
     def from_continuous(self, values: "Floats") -> Any:
         """Clip numbers to the bounds, which rounding errors may exceed."""
-        return np.clip(values, self.lower, self.upper)
+        return np.minimum(np.maximum(values, self.lower), self.upper)  # a tenth of the time of np.clip
 
 
 class Integer(_Range):

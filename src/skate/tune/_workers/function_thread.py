@@ -1,0 +1,31 @@
+"""The thread in which a worker runs trainable functions."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
+
+_Function = Callable[[], None]
+
+
+class FunctionThread:
+    """Runs functions one after another, because starting a thread for each takes longer than a short trial."""
+
+    def __init__(self) -> None:
+        functions: SimpleQueue[_Function | None] = SimpleQueue()
+        self._functions = functions
+        threading.Thread(target=_run_all, args=(functions,), name="trials", daemon=True).start()
+        weakref.finalize(self, functions.put, None).atexit = False
+
+    def run(self, function: _Function) -> None:
+        """Run a function once the earlier ones have ended; it must not raise."""
+        self._functions.put(function)
+
+
+def _run_all(functions: SimpleQueue[_Function | None]) -> None:
+    while (function := functions.get()) is not None:
+        contextvars.Context().run(function)
+        del function  # with all that it refers to, while the next one is awaited
