@@ -125,6 +125,7 @@ def run_page(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.timeout(300)  # a page has a dozen programs; some train models
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_programs_of_a_page_run_and_print_what_it_says(path: Path, tmp_path: Path) -> None:
     check_page(path, tmp_path)
