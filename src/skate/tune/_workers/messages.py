@@ -47,6 +47,7 @@ class Assignment:
         next_checkpoint: The number of the next checkpoint.
         iteration: The number of reports so far.
         time_total_s: The training time so far, in seconds.
+        objects: The objects that the placeholders of `config` stand for, as `ObjectTable.references` returns them.
     """
 
     trial_id: str
@@ -58,6 +59,7 @@ class Assignment:
     next_checkpoint: int = 0
     iteration: int = 0
     time_total_s: float = 0.0
+    objects: dict[str, Any] | None = None
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields by name."""

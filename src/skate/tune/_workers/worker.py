@@ -8,6 +8,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
@@ -83,7 +84,13 @@ class TrialWorker:
         if self._run is not None:
             return None
         assignment = Assignment(**fields)
-        self._files = TrialFiles(assignment, self._settings.writes_params)
+        shown = None
+        if assignment.objects:
+            from skate.tune.search._placeholders import receive
+
+            config, shown = receive(assignment.config, assignment.objects)
+            assignment = replace(assignment, config=config, objects=None)
+        self._files = TrialFiles(assignment, shown, self._settings.writes_params)
         if self._changes_folder:
             os.chdir(assignment.folder)
         if is_trainable_class(self._trainable):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from skate.train import Checkpoint, CheckpointConfig
     from skate.tune._experiment.checkpoints import KeptCheckpoint
     from skate.tune.execution.placement_groups import PlacementGroupFactory
+    from skate.tune.search._placeholders import ObjectTable
 
 __all__ = ["Trial"]
 
@@ -80,6 +81,8 @@ class Trial:
         self.relative_logdir: str | None = None  # the name of its folder, once that exists
         self.local_path: str | None = None  # the path of its folder, once that exists
         self.num_failures = 0
+        self.experiment = 0  # the index of its experiment, of several that run together
+        self.objects: ObjectTable | None = None  # the objects of the search space, if it has any
         self._statistics: dict[str, _Statistics] = {}  # empty until the second result
         self.custom_trial_name = trial_name_creator(self) if trial_name_creator else None
         self.custom_dirname = trial_dirname_creator(self) if trial_dirname_creator else None
@@ -96,6 +99,11 @@ class Trial:
     def set_config(self, config: dict[str, Any]) -> None:
         """Replace the configuration."""
         self.config = config
+
+    @property
+    def stored_config(self) -> dict[str, Any]:
+        """The configuration with placeholders for the objects of the search space, which are stored elsewhere."""
+        return self.config if self.objects is None else self.objects.replace(self.config)
 
     def set_experiment_tag(self, experiment_tag: str) -> None:
         """Replace the text that names the trial by its sampled values."""
