@@ -20,6 +20,7 @@ from skate.tune._experiment.folder import TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder, read_trials
 from skate.tune._loop.controller import TuneController
 from skate.tune._loop.settings import ExperimentSettings, Settings
+from skate.tune._restoring import prepare_trial, read_all_trials, use_objects
 from skate.tune._trainers import TrainerFunction, check_space, run_config_of
 from skate.tune._validation import (
     check_checkpoint_config,
@@ -97,7 +98,7 @@ class Tuner:
         check_trainable(self._trainable)
         check_serializable(self._trainable, self._name)
         self._param_space = dict(param_space or {})
-        self._stored_space: bytes | None = None  # of the first run of a restored experiment
+        self._stored_space: bytes | None = None  # of the first run, if `restore` was given another one
         self._tune_config = tune_config or TuneConfig()
         self._run_config = copy.copy(adapt_config(run_config)) or RunConfig()
         self._resume: ResumeConfig | None = None
@@ -182,7 +183,8 @@ class Tuner:
             tune_config=stored["tune_config"],
             run_config=run_config,
         )
-        tuner._stored_space = stored["param_space"]
+        if param_space is not None:
+            tuner._stored_space = stored["param_space"]
         kind = ResumeConfig.ResumeType
         tuner._resume = _resume_config or ResumeConfig(
             unfinished=kind.RESUME if resume_unfinished else kind.SKIP,
@@ -224,15 +226,16 @@ class Tuner:
             TuneError: The experiment cannot run, or a trial does not report the metric.
             ValueError: The settings contradict each other.
         """
-        assert self._run_config.checkpoint_config is not None
-        check_checkpoint_config(self._trainable, self._run_config.checkpoint_config)
-        if not skate.is_initialized():
-            skate.init()
         return self._fit()
 
     def _fit(self, others: Sequence[Tuner] = ()) -> ResultGrid:
         """Run the experiment together with others, whose trials share its search, scheduler and callbacks."""
         tuners = [self, *others]
+        for tuner in tuners:
+            assert tuner._run_config.checkpoint_config is not None
+            check_checkpoint_config(tuner._trainable, tuner._run_config.checkpoint_config)
+        if not skate.is_initialized():
+            skate.init()
         recorders: dict[Path, Recorder] = {}
         try:
             experiments = [each._experiment_settings(recorders) for each in tuners]
@@ -251,6 +254,8 @@ class Tuner:
             for recorder in recorders.values():
                 recorder.close()
         self._results = self._grid(experiments[0].folder, controller.get_trials())
+        if others:
+            self._results._experiment_analysis._folders = [each.folder for each in experiments]
         return self._results
 
     def _open_journals(self, settings: Settings, trials: Sequence[Trial], tuners: Sequence[Tuner]) -> None:
@@ -438,7 +443,7 @@ class Tuner:
     def _restored(self, settings: Settings, tuners: Sequence[Tuner]) -> list[Trial]:
         """Return the trials of the experiments, and continue with the stored search and scheduler."""
         assert self._resume is not None
-        trials = self._read_trials(settings, tuners)
+        trials = read_all_trials(settings, [tuner._name for tuner in tuners])
         with self._objects.loading():
             state = settings.experiments[0].folder.read_state()
         created = 0
@@ -453,56 +458,10 @@ class Tuner:
         for trial in trials:
             stop = tuners[trial.experiment]._run_config.stop
             trial.stopping_criterion = dict(stop) if isinstance(stop, Mapping) else {}
-            self._prepare(trial, self._resume)
+            prepare_trial(trial, self._resume)
         return trials
-
-    def _read_trials(self, settings: Settings, tuners: Sequence[Tuner]) -> list[Trial]:
-        """Return the stored trials of all experiments; those in one folder are told apart by their trainables."""
-        trials: list[Trial] = []
-        indices: dict[tuple[Path, str], int] = {}
-        for index, tuner in enumerate(tuners):
-            indices.setdefault((settings.experiments[index].folder.path, tuner._name), index)
-        for folder in {each.folder.path: each.folder for each in settings.experiments}.values():
-            first = next(i for i, each in enumerate(settings.experiments) if each.folder.path == folder.path)
-            found = read_trials(folder, folder.read_journal()) if folder.exists() else []
-            for trial in found:
-                trial.experiment = indices.get((folder.path, trial.trainable_name), first)
-                use_objects(trial, settings.experiments[trial.experiment].objects)
-            trials += found
-        return trials
-
-    def _prepare(self, trial: Trial, resume: ResumeConfig) -> None:
-        kind = ResumeConfig.ResumeType
-        action = kind(
-            resume.errored
-            if trial.status == Trial.ERROR
-            else resume.finished
-            if trial.status == Trial.TERMINATED
-            else resume.unfinished
-        )
-        if action == kind.SKIP:
-            if not trial.is_finished():
-                trial.status = Trial.TERMINATED
-            return
-        trial.status = Trial.PENDING
-        trial.error = None
-        if action == kind.RESTART:
-            trial.checkpoint = None
-            trial.checkpoint_metrics = {}
-            trial.last_result = {}
 
 
 def _saves_checkpoints(trainable: Any) -> bool:
     """Return whether a trainable is a class that defines how checkpoints are saved."""
     return is_trainable_class(trainable) and trainable.save_checkpoint is not Trainable.save_checkpoint
-
-
-def use_objects(trial: Trial, objects: ObjectTable) -> None:
-    """Give a restored trial the objects of the search space in place of their placeholders."""
-    if not objects:
-        return
-    before = trial.config
-    trial.objects, trial.config = objects, objects.resolve(before)
-    for metrics in (trial.last_result, trial.checkpoint_metrics, *(each.metrics for each in trial.kept)):
-        if metrics.get("config") is before:
-            metrics["config"] = trial.config

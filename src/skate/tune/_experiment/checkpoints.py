@@ -12,8 +12,8 @@ from typing import Any
 import skate
 from skate.exceptions import RayActorError, RayTaskError
 from skate.train import Checkpoint
+from skate.tune.experiment._metrics import lookup
 from skate.tune.impl.config import CheckpointConfig
-from skate.tune.search._space import lookup
 
 log = logging.getLogger("skate.tune")
 

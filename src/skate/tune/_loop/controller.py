@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from sys import intern
 from typing import Any
 
 import skate
-from skate._api import variables
 from skate.exceptions import RayActorError, RayTaskError
 from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, select_dropped
@@ -18,7 +16,7 @@ from skate.tune._loop.calls import Calls, Kind, RunningTrial
 from skate.tune._loop.results import check_metric, reaches_criterion
 from skate.tune._loop.settings import ExperimentSettings, Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
-from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
+from skate.tune._workers.messages import Assignment, Report, Step
 from skate.tune._workers.session import STOP_TIMEOUT_S
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
@@ -33,7 +31,6 @@ _POLL_S = 1.0  # between two looks at the time budget
 _SUGGESTION_POLL_S = 0.05  # between two requests to a search that has no suggestion, which sends no event
 
 _FAST_S = 0.05  # seconds of a trial below which others may wait for the same worker
-_NO_LOGGERS = "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"  # the variable that keeps `params.json` from being written
 
 
 class TuneController:
@@ -60,7 +57,7 @@ class TuneController:
         self._iteration = 0
         self._stopped = False
         self._pool = WorkerPool(
-            [(skate.put(each.trainable), self._worker_settings(each)) for each in settings.experiments]
+            [(skate.put(each.trainable), each.worker_settings(settings)) for each in settings.experiments]
         )
         # A search that learns from results is asked as late as possible, and other schedulers stop waiting trials.
         self._queues_trials = (
@@ -71,17 +68,6 @@ class TuneController:
         self.experiment_path = str(settings.experiments[0].folder.path)
         for trial in trials:
             self._add(trial, new=False)
-
-    def _worker_settings(self, experiment: ExperimentSettings) -> WorkerSettings:
-        checkpoints = experiment.checkpoint_config
-        return WorkerSettings(
-            experiment.folder.path.name,
-            checkpoint_frequency=checkpoints.checkpoint_frequency,
-            checkpoint_at_end=bool(checkpoints.checkpoint_at_end),
-            reuse_trainable=self._settings.reuse_trainables,
-            writes_params=os.environ.get(_NO_LOGGERS) != "1",
-            driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
-        )
 
     def _experiment(self, trial: Trial) -> ExperimentSettings:
         return self._experiments[trial.experiment]
@@ -161,7 +147,9 @@ class TuneController:
 
     def run(self) -> list[Trial]:
         """Run the experiment to its end; return its trials."""
-        self._call("setup", stop=self._experiments[0].stopper, num_samples=self._settings.search.total_samples)
+        self._call(
+            "setup", stop=self._experiments[0].stopper, num_samples=self._settings.search.total_samples
+        )
         try:
             self._start_trials()
             while not self._stopped and (self._live or not self._settings.search.is_finished()):
@@ -178,6 +166,8 @@ class TuneController:
                 self.stop_trial(trial)
             self._await_stops()
         finally:
+            if self._reuse_actors:
+                self._pool.clean_up(STOP_TIMEOUT_S)
             self._pool.close()
             self._call("on_experiment_end", trials=self._trials)
         return self._trials
@@ -213,10 +203,12 @@ class TuneController:
         experiment = self._experiment(trial)
         if experiment.objects:
             trial.objects = experiment.objects
-            trial.config = experiment.objects.resolve(trial.config)
+            if new:
+                trial.config = experiment.objects.resolve(trial.config)
         if trial.placement_group_factory is None:
             trial.placement_group_factory = experiment.resources_of(trial.config)
         trial.checkpoint_config = experiment.checkpoint_config
+        trial.export_formats = list(experiment.export_formats)
         trial.max_failures = experiment.failure_config.max_failures
         if new:
             experiment.folder.create_trial(trial)
@@ -359,6 +351,8 @@ class TuneController:
         elif decision == TrialScheduler.STOP:
             if self._experiment(trial).checkpoint_config.checkpoint_at_end:
                 self._save_state(trial)
+            if trial.export_formats and not self._export(running):
+                return
             self._leave_worker(trial, is_over=True)
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
@@ -366,6 +360,15 @@ class TuneController:
             self.pause_trial(trial)
         else:
             self._calls.add(Kind.STEP, running, running.worker.actor.step.remote())
+
+    def _export(self, running: RunningTrial) -> bool:
+        """Export the model of a trial that is stopped; return whether that worked. Else the trial has failed."""
+        try:
+            skate.get(running.worker.actor.export.remote())
+        except (RayTaskError, RayActorError) as error:
+            self._trial_failed(running, error)
+            return False
+        return True
 
     def _reported(self, trial: Trial, report: Report, *, done: bool) -> str:
         # All trials share the names of the metrics, which arrive as copies.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from skate._api import variables
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
+from skate.tune._workers.messages import WorkerSettings
+from skate.tune._workers.output import log_files
 from skate.tune.callback import Callback
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig
@@ -15,6 +19,11 @@ from skate.tune.schedulers import TrialScheduler
 from skate.tune.search import SearchAlgorithm
 from skate.tune.search._placeholders import ObjectTable
 from skate.tune.stopper import Stopper
+
+_NO_LOGGERS = "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"  # the variable that keeps `params.json` from being written
+_RESTORE_RETRIES = (
+    "TUNE_RESTORE_RETRY_NUM"  # the variable with the number of further attempts to load a checkpoint
+)
 
 
 @dataclass(eq=False)
@@ -46,6 +55,24 @@ class ExperimentSettings:
         """Which checkpoints are saved and kept."""
         assert self.run.checkpoint_config is not None
         return self.run.checkpoint_config
+
+    def worker_settings(self, settings: Settings) -> WorkerSettings:
+        """Return what the workers of the experiment have in common.
+
+        Args:
+            settings: Those of the run.
+        """
+        return WorkerSettings(
+            self.folder.path.name,
+            checkpoint_frequency=self.checkpoint_config.checkpoint_frequency,
+            checkpoint_at_end=bool(self.checkpoint_config.checkpoint_at_end),
+            reuse_trainable=settings.reuse_trainables,
+            restore_retries=int(os.environ.get(_RESTORE_RETRIES, 0)),
+            export_formats=tuple(self.export_formats),
+            log_to_file=log_files(self.run.log_to_file),
+            writes_params=os.environ.get(_NO_LOGGERS) != "1",
+            driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
+        )
 
     @property
     def failure_config(self) -> FailureConfig:

@@ -122,6 +122,17 @@ class WorkerPool:
         there = {name: self._total.get(name, 0.0) for name in lacking}
         return f"the trial needs {lacking}, and the session has {there}"
 
+    def clean_up(self, timeout: float) -> None:
+        """Let idle workers clean up the trainables that they have kept for the next trial.
+
+        Args:
+            timeout: The seconds to wait.
+        """
+        idle = [worker for workers in self._idle.values() for worker in workers]
+        skate.wait(
+            [worker.actor.clean_up.remote() for worker in idle], num_returns=len(idle), timeout=timeout
+        )
+
     def close(self) -> None:
         """End all workers."""
         for worker in list(self._live):

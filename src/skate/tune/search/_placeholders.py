@@ -1,8 +1,8 @@
 """Placeholders: short texts that stand for the objects of a search space.
 
 A search space may contain references, datasets, models and functions. The search algorithm, its saved state and the
-journal have placeholders in their place, so that objects of any size and kind are stored once per experiment. A restored
-experiment may replace the objects: a placeholder depends only on the place of its object in the space.
+journal have placeholders in their place, so that objects of any size and kind are stored once per experiment. A
+restored experiment may replace the objects: a placeholder depends only on the place of its object in the space.
 """
 
 from __future__ import annotations
