@@ -58,12 +58,21 @@ class _StoredFunction(Function):
 
     def __init__(self, placeholder: str) -> None:
         self._placeholder = placeholder
-        super().__init__(placeholder.value if isinstance(placeholder, Placeholder) else self._missing)
+        super().__init__(
+            placeholder.value if isinstance(placeholder, Placeholder) else _MissingFunction(placeholder)
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _StoredFunction, (self._placeholder,)
 
-    def _missing(self) -> Any:
+
+class _MissingFunction:
+    """Takes the place of a function that was unpickled without its object table."""
+
+    def __init__(self, placeholder: str) -> None:
+        self._placeholder = placeholder
+
+    def __call__(self) -> Any:
         raise RuntimeError(
             f"the function {self._placeholder} of the search space is not stored with the search algorithm: restore "
             "the experiment with Tuner.restore()."
@@ -211,7 +220,9 @@ class ObjectTable:
     def _object_of(self, value: Any, path: Path) -> Any:
         if not isinstance(value, str):
             return value
-        found = value if hasattr(value, "value") else self.placeholder(value)
+        found = self.placeholder(value)
+        if not isinstance(found, Placeholder):
+            found = value
         return found.value if isinstance(found, Placeholder) else value
 
     def _placeholder_of(self, value: Any, path: Path) -> Any:
