@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from typing import IO, Any, TextIO
 
 Files = tuple[str | None, str | None]
@@ -35,35 +35,38 @@ def log_files(log_to_file: Any) -> Files | None:
 
 
 class Tee:
-    """A stream that writes to several ones; other attributes are those of the first.
+    """A stream that writes to two others; one that is closed is left out. Other attributes are those of the first.
 
     Args:
-        first: A stream.
-        second: Another one.
+        stream1: A stream.
+        stream2: Another one.
     """
 
-    def __init__(self, first: IO[str], second: IO[str]) -> None:
-        self._first, self._second = first, second
+    def __init__(self, stream1: IO[str], stream2: IO[str]) -> None:
+        self.stream1, self.stream2 = stream1, stream2
         self._is_writing = False
 
     def write(self, text: str) -> int:
-        """Write to all streams."""
-        if self._is_writing:  # a stream writes to this one in turn
-            return 0
-        self._is_writing = True
-        try:
-            self._second.write(text)
-            return self._first.write(text)
-        finally:
-            self._is_writing = False
+        """Write a text to both streams; return its length."""
+        if not self._is_writing:  # else a stream writes to this one in turn
+            self._is_writing = True
+            try:
+                self._call("write", text)
+            finally:
+                self._is_writing = False
+        return len(text)
 
     def flush(self) -> None:
-        """Flush all streams."""
-        for each in (self._first, self._second):
-            each.flush()
+        """Flush both streams."""
+        self._call("flush")
+
+    def _call(self, method: str, *args: Any) -> None:
+        for stream in (self.stream1, self.stream2):
+            with suppress(ValueError):  # it is closed
+                getattr(stream, method)(*args)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._first, name)
+        return getattr(self.stream1, name)
 
 
 class TrialOutput:
