@@ -72,6 +72,7 @@ def run(
     checkpoint_at_end: bool = False,
     chdir_to_trial_dir: Any = None,
     local_dir: str | None = None,
+    _remote: bool | None = None,
 ) -> ExperimentAnalysis:
     """Run an experiment, or several at once, and return their trials.
 
@@ -120,6 +121,7 @@ def run(
         checkpoint_at_end: Older form of `CheckpointConfig(checkpoint_at_end=…)`.
         chdir_to_trial_dir: Replaced by the environment variable `RAY_CHDIR_TO_TRIAL_DIR`.
         local_dir: Older form of `storage_path`.
+        _remote: Accepted for programs written for Ray; the experiment is always controlled by this process.
 
     Returns:
         The trials of the experiment.
@@ -269,7 +271,11 @@ def _create_tuner(
 
 def _check_spec(spec: Mapping[str, Any]) -> None:
     """Raise TuneError if an experiment has an argument that `run` does not take."""
-    known = [name for name in inspect.signature(run).parameters if name not in ("run_or_experiment", "name")]
+    known = [
+        name
+        for name in inspect.signature(run).parameters
+        if name not in ("run_or_experiment", "name", "_remote")
+    ]
     for name in spec:
         if name != "run" and name not in known:
             raise TuneError(f"unknown field {name!r} of an experiment.{did_you_mean(name, known)}")
@@ -306,6 +312,7 @@ def run_experiments(
     raise_on_failed_trial: bool = True,
     concurrent: bool = True,
     callbacks: Sequence[Callback] | None = None,
+    _remote: bool | None = None,
 ) -> list[Trial]:
     """Run experiments, and return their trials.
 
@@ -320,6 +327,7 @@ def run_experiments(
         raise_on_failed_trial: See `run`.
         concurrent: Whether the experiments run at once; otherwise one after another.
         callbacks: See `run`.
+        _remote: See `run`.
     """
     if isinstance(experiments, Experiment):
         found = [experiments]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from sys import intern
@@ -27,6 +28,7 @@ from skate.tune.search import BasicVariantGenerator, SearchAlgorithm
 log = logging.getLogger("skate.tune")
 
 MAX_WAITING = 16  # trials that are created ahead of the resources
+_MAX_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"  # the variable with another number, or "auto"
 _POLL_S = 1.0  # between two looks at the time budget
 _SUGGESTION_POLL_S = 0.05  # between two requests to a search that has no suggestion, which sends no event
 
@@ -64,6 +66,8 @@ class TuneController:
             isinstance(settings.search, BasicVariantGenerator) and type(settings.scheduler) is FIFOScheduler
         )
         self._reuse_actors = settings.reuse_trainables
+        given = os.environ.get(_MAX_PENDING, "auto")
+        self._max_waiting = MAX_WAITING if given == "auto" else int(given)
         self._resource_updater = self._pool
         self.experiment_path = str(settings.experiments[0].folder.path)
         for trial in trials:
@@ -183,7 +187,7 @@ class TuneController:
         while len(self._running) < limit:
             trial = self._settings.scheduler.choose_trial_to_run(self)
             if trial is None:
-                if len(self._pending) >= MAX_WAITING or not self._create_trial():
+                if len(self._pending) >= self._max_waiting or not self._create_trial():
                     break
             elif not self._start(trial):
                 break
