@@ -59,6 +59,19 @@ class TestExports:
         assert trial.status == "ERROR"
         assert "Unsupported export format 'paper'" in str(trial.error)
 
+    def test_the_worker_of_a_failed_export_runs_the_next_trial(self, tmp_path: Path) -> None:
+        analysis = tune.run(
+            Exporting,
+            config={"x": tune.grid_search([1, 2, 3])},
+            stop={"training_iteration": 2},
+            export_formats=["paper"],
+            max_concurrent_trials=1,
+            storage_path=str(tmp_path),
+            verbose=0,
+            raise_on_failed_trial=False,
+        )
+        assert [trial.status for trial in analysis.trials] == ["ERROR"] * 3
+
     def test_a_program_may_export_a_model_itself(self, tmp_path: Path) -> None:
         paths = Exporting({}).export_model("model", str(tmp_path))
         assert paths == {"model": str(tmp_path / "model.model")}

@@ -401,7 +401,10 @@ class Tuner:
                 given = ConcurrencyLimiter(given, max_concurrent=config.max_concurrent_trials)
             search = SearchGenerator(given)
         search.set_search_properties(config.metric, config.mode, self._objects.space)
-        search.add_configurations([tuner._spec(index) for index, tuner in enumerate(tuners)])
+        specs = [tuner._spec(index) for index, tuner in enumerate(tuners)]
+        search.add_configurations(
+            {self._run_config.name or "experiment": specs[0]} if len(specs) == 1 else specs
+        )
         return search
 
     def _spec(self, experiment: int) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def _added(trial: Trial) -> Record:
         "event": "added",
         "trial": trial.trial_id,
         "trainable": trial.trainable_name,
-        "config": encode(trial.stored_config),
+        "config": encode(trial._stored_config),
         "params": encode(trial.evaluated_params),
         "tag": trial.experiment_tag,
         "name": trial.custom_trial_name,
@@ -114,7 +114,7 @@ def _changed(trial: Trial) -> Record:
     return {
         "event": "changed",
         "trial": trial.trial_id,
-        "config": encode(trial.stored_config),
+        "config": encode(trial._stored_config),
         "checkpoint": None if trial.checkpoint is None else trial.checkpoint.path,
         "metrics": encode(_without_config(trial, trial.checkpoint_metrics)),
     }

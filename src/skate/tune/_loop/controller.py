@@ -257,7 +257,7 @@ class TuneController:
         return True
 
     def _assignment(self, trial: Trial) -> Assignment:
-        config = trial.stored_config
+        config = trial._stored_config
         return Assignment(
             trial.trial_id,
             str(trial),

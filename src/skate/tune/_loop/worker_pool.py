@@ -128,10 +128,9 @@ class WorkerPool:
         Args:
             timeout: The seconds to wait.
         """
-        idle = [worker for workers in self._idle.values() for worker in workers]
-        skate.wait(
-            [worker.actor.clean_up.remote() for worker in idle], num_returns=len(idle), timeout=timeout
-        )
+        cleanups = [worker.actor.clean_up.remote() for workers in self._idle.values() for worker in workers]
+        if cleanups:
+            skate.wait(cleanups, num_returns=len(cleanups), timeout=timeout)
 
     def close(self) -> None:
         """End all workers."""

@@ -149,7 +149,11 @@ class TrialWorker:
     def export(self) -> None:
         """Export the model of the trial, which is about to end."""
         if isinstance(self._run, _ClassRun):
-            self._run.export()
+            try:
+                self._run.export()
+            except BaseException:
+                self._end()
+                raise
 
     def stop(self, is_over: bool) -> bool:
         """Stop running the trial; return whether this process can run another one.

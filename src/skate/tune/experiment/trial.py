@@ -145,7 +145,7 @@ class Trial:
         self.config = config
 
     @property
-    def stored_config(self) -> dict[str, Any]:
+    def _stored_config(self) -> dict[str, Any]:
         """The configuration with placeholders for the objects of the search space, which are stored elsewhere."""
         return self.config if self.objects is None else self.objects.replace(self.config)
 
