@@ -91,7 +91,7 @@ def test_registered_names_resources_and_names_of_algorithms_work(tmp_path: Path)
         tune.run("a_parabole", storage_path=str(tmp_path))
 
 
-def test_several_experiments_run_one_after_another(tmp_path: Path) -> None:
+def test_specifications_of_experiments_are_checked(tmp_path: Path) -> None:
     trials = tune.run_experiments(
         {
             "first": {"run": parabola, "config": {"x": 1}, "storage_path": str(tmp_path)},

@@ -26,8 +26,8 @@ def queued(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     queue = WorkerPool.queue
 
-    def record(pool: WorkerPool, resources: Any) -> Any:
-        worker = queue(pool, resources)
+    def record(pool: WorkerPool, resources: Any, kind: int) -> Any:
+        worker = queue(pool, resources, kind)
         if worker is not None:
             found.append(worker)
         return worker

@@ -95,3 +95,77 @@ def test_an_argument_that_the_trainer_does_not_have_is_refused(fit: Fit) -> None
         ValueError, match=r"may have train_loop_config, .*not 'train_loop_configs'\. Did you mean"
     ):
         fit(trainer(), {"train_loop_configs": {"rate": 1}})
+
+
+def test_a_scaling_config_may_have_search_values(fit: Fit) -> None:
+    def function() -> None:
+        context = train.get_context()
+        train.report({"workers": context.get_world_size(), "cpus": context.get_trial_resources().get("CPU")})
+
+    space = {
+        "scaling_config": ScalingConfig(
+            num_workers=tune.grid_search([1, 2]),  # type: ignore[arg-type]
+            resources_per_worker={"CPU": tune.choice([1.0])},
+        )
+    }
+    results = fit(DataParallelTrainer(function), space)
+    assert results.errors == []
+    assert [result.metrics["workers"] for result in results] == [1, 2]
+    assert [result.metrics["cpus"] for result in results] == [1.0, 1.0]
+    assert [result.config["scaling_config"] for result in results] == [
+        ScalingConfig(num_workers=number, resources_per_worker={"CPU": 1.0}) for number in (1, 2)
+    ]
+
+
+def test_a_sampled_scaling_config_is_checked() -> None:
+    with pytest.raises(ValueError, match="num_workers"):
+        ScalingConfig(num_workers=-1)
+    assert ScalingConfig(use_gpu=tune.choice([True, False])).num_workers == 1  # type: ignore[arg-type]
+
+
+def test_functions_of_tune_work_in_the_workers_of_a_trainer(fit: Fit) -> None:
+    def function(config: dict[str, Any]) -> None:
+        checkpoint = tune.get_checkpoint()
+        context, trained = tune.get_context(), train.get_context()
+        facts = (context.get_trial_id(), context.get_trial_name(), context.get_trial_dir())
+        assert facts == (trained.get_trial_id(), trained.get_trial_name(), trained.get_trial_dir())
+        with tempfile.TemporaryDirectory() as folder:
+            tune.report(
+                {
+                    "facts": facts,
+                    "experiment": context.get_experiment_name(),
+                    "folder": context.get_storage().experiment_fs_path,
+                    "ranks": (context.get_world_size(), context.get_world_rank()),
+                    "resources": context.get_trial_resources().required_resources,  # type: ignore[union-attr]
+                    "is_new": checkpoint is None,
+                },
+                checkpoint=tune.Checkpoint.from_directory(folder),
+            )
+
+    results = fit(
+        DataParallelTrainer(function, train_loop_config={}, scaling_config=ScalingConfig(num_workers=2)),
+        {"train_loop_config": {"x": tune.grid_search([1, 2])}},
+    )
+    assert results.errors == []
+    ids = {result.metrics["facts"][0] for result in results}
+    assert len(ids) == 2, "each trial has an id of its own"
+    for result in results:
+        trial_id, name, folder = result.metrics["facts"]
+        assert trial_id in name
+        assert folder == result.path
+        assert result.metrics["experiment"] == "experiment"
+        assert result.metrics["folder"] == str(Path(result.path).parent)
+        assert tuple(result.metrics["ranks"]) == (2, 0)
+        assert result.metrics["resources"] == {"CPU": 2.0}
+        assert result.checkpoint is not None
+
+
+def test_functions_of_tune_work_in_a_trainer_without_a_tuner(tmp_path: Path) -> None:
+    def function() -> None:
+        context = tune.get_context()
+        tune.report({"id": context.get_trial_id(), "folder": context.get_trial_dir()})
+
+    run = train.RunConfig(name="alone", storage_path=str(tmp_path))
+    result = DataParallelTrainer(function, run_config=run).fit()
+    assert result.metrics is not None
+    assert (result.metrics["id"], result.metrics["folder"]) == ("alone", str(tmp_path / "alone"))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import math
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from skate import tune
-from skate.tune.utils import diagnose_serialization, flatten_dict, validate_save_restore
+from skate.tune.utils import diagnose_serialization, flatten_dict, validate_save_restore, warn_if_slow
 from skate.tune.utils.log import Verbosity
-from skate.tune.utils.util import unflatten_dict, validate_warmstart
+from skate.tune.utils.mock_trainable import MOCK_ERROR_KEY, register_mock_trainable
+from skate.tune.utils.util import Tee, retry_fn, unflatten_dict, validate_warmstart
 from tests.tune.test_tuner import Counting
 
 
@@ -75,3 +79,63 @@ def test_a_class_that_continues_from_its_checkpoints_is_valid() -> None:
     assert validate_save_restore(Counting)
     with pytest.raises(ValueError, match="the result of step 4 has training_iteration=1"):
         validate_save_restore(Forgetful)
+
+
+def test_a_function_is_called_again_until_it_returns() -> None:
+    calls: list[int] = []
+
+    def fail_twice() -> None:
+        calls.append(1)
+        if len(calls) < 3:
+            raise OSError("busy")
+
+    assert retry_fn(fail_twice, OSError, sleep_time=0)
+    assert len(calls) == 3
+    calls.clear()
+    assert not retry_fn(fail_twice, [OSError, ValueError], num_retries=2, sleep_time=0)
+
+
+def test_a_call_that_takes_too_long_counts_as_failed() -> None:
+    released = threading.Event()
+    assert not retry_fn(lambda: released.wait(60), num_retries=2, sleep_time=0, timeout=0.05)
+    released.set()
+
+
+def test_slow_blocks_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with warn_if_slow("sync", threshold=0) as slow:
+        pass
+    assert slow.too_slow
+    assert "The `sync` operation took" in caplog.text
+    with warn_if_slow("sync", threshold=60) as slow:
+        pass
+    assert not slow.too_slow
+    with warn_if_slow("sync", threshold=0, disable=True) as slow:
+        pass
+    assert not slow.too_slow
+
+
+def test_a_tee_writes_to_both_streams_and_leaves_out_closed_ones() -> None:
+    one, other = io.StringIO(), io.StringIO()
+    tee = Tee(one, other)
+    assert tee.write("a") == 1
+    tee.flush()
+    assert (one.getvalue(), other.getvalue()) == ("a", "a")
+    one.close()
+    tee.write("b")
+    assert other.getvalue() == "ab"
+
+
+@pytest.mark.usefixtures("engine")
+def test_the_mock_trainable_learns_fails_and_resumes(tmp_path: Path) -> None:
+    register_mock_trainable()
+    (trial,) = tune.run(
+        "mock_trainable",
+        config={"height": 10, "width": 2, MOCK_ERROR_KEY: True},
+        stop={"training_iteration": 4},
+        checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
+        max_failures=1,
+        storage_path=str(tmp_path),
+        verbose=0,
+    ).trials
+    assert trial.num_failures == 1
+    assert trial.last_result["episode_reward_mean"] == pytest.approx(10 * math.tanh(2))

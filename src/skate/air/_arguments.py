@@ -10,6 +10,7 @@ import math
 import numbers
 import operator
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -18,8 +19,8 @@ from skate._api.argument_errors import message, shown
 from skate._base.suggestions import did_you_mean
 
 __all__ = [
-    "arity", "as_json", "choice", "flag", "folder_name", "function", "hint_for_unknown", "instance", "mapping",
-    "naming", "one_of", "path", "real", "refuse", "shown", "text", "whole",
+    "arity", "as_json", "choice", "flag", "folder_name", "function", "has_search_values", "hint_for_unknown",
+    "instance", "mapping", "naming", "one_of", "path", "real", "refuse", "shown", "text", "whole",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -35,6 +36,16 @@ def refuse(name: str, must: str, value: Any, error: type[Exception] = TypeError)
         error: The class of the error.
     """
     raise error(message(name, must, value))
+
+
+def has_search_values(value: Any) -> bool:
+    """Return whether a value is, or contains, a part of a search space of Tune, which is sampled for each trial."""
+    sample = sys.modules.get("skate.tune.search.sample")  # imported by a program that has such values
+    if sample is not None and isinstance(value, sample.Domain):
+        return True
+    if isinstance(value, Mapping):
+        return set(value) == {"grid_search"} or any(map(has_search_values, value.values()))
+    return isinstance(value, list | tuple) and any(map(has_search_values, value))
 
 
 def instance(

@@ -51,6 +51,8 @@ class ScalingConfig:
         topology: The shape of a TPU slice.
         elastic_resize_monitor_interval_s: Seconds between two checks whether an elastic run can grow.
 
+    In the `param_space` of a Tuner, arguments may be search values such as `tune.grid_search([1, 2])`.
+
     Example:
         >>> ScalingConfig(num_workers=2, resources_per_worker={"CPU": 4}).total_resources
         {'CPU': 8.0}
@@ -68,6 +70,8 @@ class ScalingConfig:
     elastic_resize_monitor_interval_s: float = 60.0
 
     def __post_init__(self) -> None:
+        if arguments.has_search_values(list(vars(self).values())):
+            return  # in the search space of a Tuner, which creates one for each trial
         self._check_workers()
         for name in ("use_gpu", "use_tpu"):
             arguments.flag(name, getattr(self, name))

@@ -32,6 +32,7 @@ from skate.train._storage.result import Result
 from skate.train._storage.run_folder import RUN_FILE, Storage
 from skate.train._views.logs import RunLog
 from skate.train._workers.local_group import LocalWorkerGroup
+from skate.train._workers.sessions import TrialInfo
 from skate.train.backend import BackendConfig
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class DataParallelTrainer:
         {'loss': 0.25}
     """
 
+    _trial: TrialInfo | None = None  # set by Tune, for a run that belongs to a trial
     _saves_checkpoints = False  # true for a trainer that trains without a function of the user's
 
     def __init__(
@@ -137,6 +139,7 @@ class DataParallelTrainer:
             self.dataset_config,
             self.metadata,
             self.validation_config,
+            self._trial,
         )
         assert config.storage_path is not None
         assert config.name is not None

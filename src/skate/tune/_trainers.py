@@ -8,11 +8,12 @@ from typing import Any
 
 from skate.air.config import CheckpointConfig
 from skate.train import Checkpoint, UserCallback
+from skate.train._workers.sessions import TrialInfo
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.tune._workers.session import need_session
 from skate.tune.execution.placement_groups import PlacementGroupFactory, TrainerResources
 from skate.tune.impl.config import RunConfig
-from skate.tune.trainable.trainable_fn_utils import get_checkpoint, report
+from skate.tune.trainable.trainable_fn_utils import get_checkpoint
 
 
 class TrainerFunction:
@@ -37,14 +38,24 @@ class TrainerFunction:
         return TrainerResources([{}, *[scaling.bundle] * scaling.max_workers])
 
     def __call__(self, config: dict[str, Any]) -> None:
-        assignment = need_session("TrainerFunction").assignment
+        session = need_session("TrainerFunction")
+        assignment = session.assignment
         trainer = self._trainer._configured(config)
         run = copy.copy(trainer.run_config)
         run.storage_path, run.storage_filesystem = assignment.folder, None
-        run.name = f"run_{assignment.iteration:06d}"
+        # A trial that starts again from a checkpoint of Tune is another run: the old one must not resume.
+        number = f"_{assignment.iteration:06d}" if assignment.iteration else ""
+        run.name = f"{assignment.trial_id}{number}"
         run.checkpoint_config = CheckpointConfig()  # the experiment decides which are kept
         run.callbacks = [*(run.callbacks or []), _ReportToTune()]
         trainer.run_config = run
+        trainer._trial = TrialInfo(
+            assignment.trial_id,
+            assignment.trial_name,
+            assignment.folder,
+            session.settings.experiment_name,
+            session.resources,
+        )
         trainer.resume_from_checkpoint = get_checkpoint() or trainer.resume_from_checkpoint
         trainer.fit()
 
@@ -55,7 +66,7 @@ class _ReportToTune(UserCallback):
     def after_report(
         self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
     ) -> None:
-        report(metrics[0], checkpoint=checkpoint)
+        need_session("TrainerFunction").report(metrics[0], checkpoint)
 
 
 def run_config_of(trainer: DataParallelTrainer) -> RunConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from skate._base.suggestions import did_you_mean
@@ -67,17 +67,17 @@ def check_same_trainable(given: str, stored: str | None) -> None:
         )
 
 
-def check_same_space(given: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
+def check_same_space(given: Mapping[str, Any], stored: Sequence[str]) -> None:
     """Raise if an experiment is restored with other parameters; their values are not compared.
 
     Args:
         given: The search space that `restore` received.
-        stored: The search space of the first run.
+        stored: The parameters of the first run.
 
     Raises:
         ValueError: A parameter was added or removed.
     """
-    new, old = set(_paths(given)), set(_paths(stored))
+    new, old = set(parameters_of(given)), set(stored)
     if new == old:
         return
     added, removed = sorted(new - old), sorted(old - new)
@@ -87,8 +87,12 @@ def check_same_space(given: Mapping[str, Any], stored: Mapping[str, Any]) -> Non
     )
 
 
+def parameters_of(space: Mapping[str, Any]) -> list[str]:
+    """Return the paths of the values of a search space, such as `"optimizer/lr"`."""
+    return list(_paths(space))
+
+
 def _paths(space: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the paths of the values of a search space, such as `"optimizer/lr"`."""
     for key, value in space.items():
         if isinstance(value, Mapping) and value:
             yield from _paths(value, f"{prefix}{key}/")

@@ -2,112 +2,118 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 from skate.tune._workers.session import need_session
+from skate.tune._workers.trainer_session import trainer_session
 from skate.tune.execution.placement_groups import PlacementGroupFactory
-
-if TYPE_CHECKING:
-    import pyarrow.fs as pafs
+from skate.tune.experiment._storage import TrialStorage
 
 __all__ = ["TuneContext", "get_context"]
-
-
-@dataclass(frozen=True)
-class TrialStorage:
-    """Where a trial stores its files.
-
-    Attributes:
-        storage_filesystem: The filesystem of all paths.
-        trial_fs_path: The trial's folder.
-    """
-
-    storage_filesystem: pafs.FileSystem
-    trial_fs_path: str
-
-    @property
-    def trial_working_directory(self) -> str:
-        """The folder that the trial works in, unless `RAY_CHDIR_TO_TRIAL_DIR` is 0."""
-        return self.trial_fs_path
-
-    @property
-    def trial_dir_name(self) -> str:
-        """The name of the trial's folder."""
-        return os.path.basename(self.trial_fs_path)
-
-    @property
-    def experiment_fs_path(self) -> str:
-        """The experiment's folder."""
-        return os.path.dirname(self.trial_fs_path)
-
-    @property
-    def experiment_dir_name(self) -> str:
-        """The name of the experiment's folder."""
-        return os.path.basename(self.experiment_fs_path)
-
-    @property
-    def storage_fs_path(self) -> str:
-        """The folder of all experiments."""
-        return os.path.dirname(self.experiment_fs_path)
 
 
 class TuneContext:
     """Facts about the trial that runs in this process.
 
-    A trial is one process, so its ranks are 0 and its world size is 1. In the training function of a trainer,
-    `skate.train.get_context()` has the ranks of the workers.
+    A trial is one process, so its ranks are 0 and its world size is 1. In the training function of a trainer, the ranks
+    are those of the worker; without a Tuner, the trial is the run of the trainer.
     """
 
     def get_trial_name(self) -> str:
         """Return the name of the trial."""
-        return need_session("get_trial_name()").assignment.trial_name
+        return _trial("get_trial_name()").trial_name
 
     def get_trial_id(self) -> str:
         """Return the id of the trial."""
-        return need_session("get_trial_id()").assignment.trial_id
+        return _trial("get_trial_id()").trial_id
 
     def get_trial_resources(self) -> PlacementGroupFactory | None:
         """Return the resources of the trial."""
-        return need_session("get_trial_resources()").resources
+        return _trial("get_trial_resources()").resources
 
     def get_trial_dir(self) -> str:
         """Return the trial's folder."""
-        return need_session("get_trial_dir()").assignment.folder
+        return _trial("get_trial_dir()").trial_dir
 
     def get_experiment_name(self) -> str:
         """Return the name of the experiment."""
-        return need_session("get_experiment_name()").settings.experiment_name
+        return _trial("get_experiment_name()").experiment_name
 
     def get_storage(self) -> TrialStorage:
         """Return the folders of the trial and of its experiment."""
         import pyarrow.fs as pafs
 
-        session = need_session("get_storage()")
-        return TrialStorage(session.settings.filesystem or pafs.LocalFileSystem(), session.assignment.folder)
+        trainer = trainer_session()
+        if trainer is None:
+            filesystem = need_session("get_storage()").settings.filesystem
+        else:
+            filesystem = trainer.storage.storage_filesystem
+        return TrialStorage(filesystem or pafs.LocalFileSystem(), _trial("get_storage()").trial_dir)
+
+    def get_metadata(self) -> dict[str, Any]:
+        """Return the `metadata` of the trainer; empty in other trials."""
+        trainer = trainer_session()
+        return {} if trainer is None else dict(trainer.assignment.metadata)
 
     def get_world_size(self) -> int:
-        """Return the number of processes of the trial, which is 1."""
-        need_session("get_world_size()")
-        return 1
+        """Return the number of processes of the trial."""
+        return self._rank("world_size", "get_world_size()", 1)
 
     def get_world_rank(self) -> int:
-        """Return the rank of this process, which is 0."""
-        need_session("get_world_rank()")
-        return 0
+        """Return the rank of this process."""
+        return self._rank("world_rank", "get_world_rank()", 0)
 
     def get_local_world_size(self) -> int:
-        """Return the number of processes of the trial on this node, which is 1."""
-        return self.get_world_size()
+        """Return the number of processes of the trial on this node."""
+        return self._rank("local_world_size", "get_local_world_size()", 1)
 
     def get_local_rank(self) -> int:
-        """Return the rank of this process on its node, which is 0."""
-        return self.get_world_rank()
+        """Return the rank of this process on its node."""
+        return self._rank("local_rank", "get_local_rank()", 0)
 
     def get_node_rank(self) -> int:
-        """Return the rank of this node, which is 0."""
-        return self.get_world_rank()
+        """Return the rank of this node."""
+        return self._rank("node_rank", "get_node_rank()", 0)
+
+    def _rank(self, name: str, call: str, alone: int) -> int:
+        trainer = trainer_session()
+        if trainer is not None:
+            return int(getattr(trainer.ranks, name))
+        need_session(call)
+        return alone
+
+
+class _Trial(NamedTuple):
+    trial_id: str
+    trial_name: str
+    trial_dir: str
+    experiment_name: str
+    resources: PlacementGroupFactory | None
+
+
+def _trial(call: str) -> _Trial:
+    """Return the trial that runs in this process, or that the training function in this process belongs to."""
+    trainer = trainer_session()
+    if trainer is None:
+        session = need_session(call)
+        trial = session.assignment
+        return _Trial(
+            trial.trial_id,
+            trial.trial_name,
+            trial.folder,
+            session.settings.experiment_name,
+            session.resources,
+        )
+    from skate.train import get_context as get_train_context
+
+    context, info = get_train_context(), trainer.assignment.trial
+    return _Trial(
+        context.get_trial_id(),
+        context.get_trial_name(),
+        context.get_trial_dir(),
+        context.get_experiment_name(),
+        None if info is None else info.resources,
+    )
 
 
 _context = TuneContext()

@@ -139,7 +139,9 @@ class ResultGrid:
     def __getitem__(self, index: int) -> Result:
         found = self._results[index]
         if found is None:
-            found = self._results[index] = result_of(self._folder, self._trials[index])
+            found = self._results[index] = result_of(
+                self._experiment_analysis._folder_of(self._trials[index]), self._trials[index]
+            )
         return found
 
     def __iter__(self) -> Iterator[Result]:

@@ -29,13 +29,13 @@ from skate.tune.schedulers import TrialScheduler, create_scheduler
 from skate.tune.search import SearchAlgorithm, Searcher, create_searcher
 from skate.tune.trainable.util import with_resources
 from skate.tune.tune_config import ResumeConfig, TuneConfig
-from skate.tune.tuner import Tuner
+from skate.tune.tuner import Trainables, Tuner
 
 __all__ = ["run", "run_experiments"]
 
 
 def run(
-    run_or_experiment: str | Callable[..., Any] | type | Experiment,
+    run_or_experiment: Trainables | Experiment | Sequence[Experiment | Trainables],
     *,
     name: str | None = None,
     metric: str | None = None,
@@ -72,14 +72,16 @@ def run(
     checkpoint_at_end: bool = False,
     chdir_to_trial_dir: Any = None,
     local_dir: str | None = None,
+    _remote: bool | None = None,
 ) -> ExperimentAnalysis:
-    """Run an experiment, and return its trials.
+    """Run an experiment, or several at once, and return their trials.
 
     `Tuner` does the same with settings in classes.
 
     Args:
-        run_or_experiment: The trainable (a function, a subclass of `Trainable` or a registered name), or an
-            `Experiment`.
+        run_or_experiment: The trainable (a function, a subclass of `Trainable` or a registered name), an `Experiment`,
+            or a list of them. An `Experiment` has its own search space, resources, stopping criteria, storage,
+            checkpoints and failures; all experiments share the other arguments, and the resources of the session.
         name: The name of the experiment and of its folder.
         metric: The metric to optimize.
         mode: "min" or "max".
@@ -99,7 +101,8 @@ def run(
         trial_name_creator: Returns the name of a trial.
         trial_dirname_creator: Returns the name of a trial's folder.
         sync_config: Accepted for programs written for Ray; has no effect.
-        export_formats: Accepted for programs written for Ray; has no effect.
+        export_formats: The formats in which a trainable class exports its model when a trial ends, with
+            `Trainable.export_model`. Formats of the `ExportFormat` are names that programs agree upon.
         max_failures: How often a failed trial is restarted.
         fail_fast: Whether the experiment ends at the first failed trial.
         restore: The path of a checkpoint that every new trial starts from.
@@ -118,6 +121,7 @@ def run(
         checkpoint_at_end: Older form of `CheckpointConfig(checkpoint_at_end=…)`.
         chdir_to_trial_dir: Replaced by the environment variable `RAY_CHDIR_TO_TRIAL_DIR`.
         local_dir: Older form of `storage_path`.
+        _remote: Accepted for programs written for Ray; the experiment is always controlled by this process.
 
     Returns:
         The trials of the experiment.
@@ -127,29 +131,107 @@ def run(
         TuneError: A trial has failed, and `raise_on_failed_trial` is true.
         ValueError: The settings contradict each other.
     """
-    if isinstance(run_or_experiment, Experiment):
-        _check_spec(run_or_experiment.spec)
-        given = {key: value for key, value in run_or_experiment.spec.items() if key != "run"}
-        return run(run_or_experiment.run_identifier, name=run_or_experiment.name, **given)
-    trainable = run_or_experiment
+    shared: dict[str, Any] = {
+        "name": name,
+        "metric": metric,
+        "mode": mode,
+        "search_alg": create_searcher(search_alg) if isinstance(search_alg, str) else search_alg,
+        "scheduler": create_scheduler(scheduler) if isinstance(scheduler, str) else scheduler,
+        "verbose": verbose,
+        "progress_reporter": progress_reporter,
+        "fail_fast": fail_fast,
+        "resume": resume,
+        "resume_config": resume_config,
+        "reuse_actors": reuse_actors,
+        "callbacks": callbacks,
+        "max_concurrent_trials": max_concurrent_trials,
+        "chdir_to_trial_dir": chdir_to_trial_dir,
+    }
+    own: dict[str, Any] = {
+        "stop": stop,
+        "time_budget_s": time_budget_s,
+        "config": config,
+        "resources_per_trial": resources_per_trial,
+        "num_samples": num_samples,
+        "storage_path": storage_path or local_dir,
+        "storage_filesystem": storage_filesystem,
+        "checkpoint_config": checkpoint_config,
+        "log_to_file": log_to_file,
+        "trial_name_creator": trial_name_creator,
+        "trial_dirname_creator": trial_dirname_creator,
+        "export_formats": export_formats,
+        "max_failures": max_failures,
+        "restore": restore,
+        "keep_checkpoints_num": keep_checkpoints_num,
+        "checkpoint_score_attr": checkpoint_score_attr,
+        "checkpoint_freq": checkpoint_freq,
+        "checkpoint_at_end": checkpoint_at_end,
+    }
+    given = list(run_or_experiment) if isinstance(run_or_experiment, list | tuple) else [run_or_experiment]
+    if not given:
+        raise ValueError("`run_or_experiment` is an empty list: give at least one experiment.")
+    tuners = []
+    for each in given:
+        if isinstance(each, Experiment):
+            _check_spec(each.spec)
+            arguments = {**shared, "name": each.name, **each.spec}
+            tuners.append(_create_tuner(arguments.pop("run"), **arguments))
+        else:
+            tuners.append(_create_tuner(each, **shared, **own))
+    return _run_together(tuners, raise_on_failed_trial)
+
+
+def _run_together(tuners: Sequence[Tuner], raise_on_failed_trial: bool) -> ExperimentAnalysis:
+    """Run experiments at once; return all their trials.
+
+    Raises:
+        TuneError: A trial has failed, and `raise_on_failed_trial` is true.
+    """
+    analysis = tuners[0]._fit(tuners[1:])._experiment_analysis
+    failed = [trial for trial in analysis.trials if trial.status == Trial.ERROR]
+    if failed and raise_on_failed_trial:
+        raise TuneError("Trials did not complete", failed) from failed[0].error
+    return analysis
+
+
+def _create_tuner(
+    trainable: Any,
+    *,
+    name: str | None = None,
+    stop: StopCriterion | None = None,
+    time_budget_s: float | datetime.timedelta | None = None,
+    config: Mapping[str, Any] | None = None,
+    resources_per_trial: Mapping[str, Any] | PlacementGroupFactory | None = None,
+    num_samples: int = 1,
+    storage_path: str | None = None,
+    storage_filesystem: Any = None,
+    checkpoint_config: CheckpointConfig | None = None,
+    export_formats: Sequence[str] | None = None,
+    max_failures: int = 0,
+    fail_fast: bool | Any = False,
+    restore: str | None = None,
+    resume: bool | str | None = None,
+    resume_config: ResumeConfig | None = None,
+    callbacks: Sequence[Callback] | None = None,
+    keep_checkpoints_num: int | None = None,
+    checkpoint_score_attr: str | None = None,
+    checkpoint_freq: int = 0,
+    checkpoint_at_end: bool = False,
+    local_dir: str | None = None,
+    **others: Any,
+) -> Tuner:
+    """Return the tuner of the arguments of `run`, which describes them."""
+    registered = trainable if isinstance(trainable, str) else None
     if resources_per_trial is not None:
         trainable = with_resources(
             get_trainable_cls(trainable) if isinstance(trainable, str) else trainable, resources_per_trial
         )
-        if isinstance(run_or_experiment, str):
-            trainable._name = run_or_experiment
+        if registered is not None:
+            trainable._name = registered
     tune_config = TuneConfig(
-        metric=metric,
-        mode=mode,
-        search_alg=create_searcher(search_alg) if isinstance(search_alg, str) else search_alg,
-        scheduler=create_scheduler(scheduler) if isinstance(scheduler, str) else scheduler,
         num_samples=num_samples,
-        max_concurrent_trials=max_concurrent_trials,
         time_budget_s=time_budget_s,
-        reuse_actors=reuse_actors,
-        trial_name_creator=trial_name_creator,
-        trial_dirname_creator=trial_dirname_creator,
-        chdir_to_trial_dir=chdir_to_trial_dir,
+        **{each.name: others[each.name] for each in dataclasses.fields(TuneConfig) if each.name in others},
     )
     checkpoints = adapt_config(checkpoint_config) or CheckpointConfig(
         num_to_keep=keep_checkpoints_num,
@@ -166,14 +248,13 @@ def run(
         storage_filesystem=storage_filesystem,
         failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
         checkpoint_config=checkpoints,
-        verbose=verbose,
         stop=stop,
         callbacks=list(callbacks or []),
-        progress_reporter=progress_reporter,
-        log_to_file=log_to_file,
+        **{key: others[key] for key in ("verbose", "progress_reporter", "log_to_file") if key in others},
     )
     check_param_space(config, "config")
     tuner = Tuner(trainable, param_space=config, tune_config=tune_config, run_config=run_config)
+    tuner._export_formats = list(export_formats or ())
     if restore is not None:
         tuner._checkpoint = str(local_folder(restore))
         if not os.path.isdir(tuner._checkpoint):
@@ -185,17 +266,16 @@ def run(
             resume_config or _resume_config_of(resume),
             keep_checkpoint_config=checkpoints == CheckpointConfig(checkpoint_at_end=False),
         )
-    results = tuner.fit()
-    analysis = results._experiment_analysis
-    failed = [trial for trial in analysis.trials if trial.status == Trial.ERROR]
-    if failed and raise_on_failed_trial:
-        raise TuneError("Trials did not complete", failed) from failed[0].error
-    return analysis
+    return tuner
 
 
 def _check_spec(spec: Mapping[str, Any]) -> None:
     """Raise TuneError if an experiment has an argument that `run` does not take."""
-    known = [name for name in inspect.signature(run).parameters if name not in ("run_or_experiment", "name")]
+    known = [
+        name
+        for name in inspect.signature(run).parameters
+        if name not in ("run_or_experiment", "name", "_remote")
+    ]
     for name in spec:
         if name != "run" and name not in known:
             raise TuneError(f"unknown field {name!r} of an experiment.{did_you_mean(name, known)}")
@@ -232,8 +312,9 @@ def run_experiments(
     raise_on_failed_trial: bool = True,
     concurrent: bool = True,
     callbacks: Sequence[Callback] | None = None,
+    _remote: bool | None = None,
 ) -> list[Trial]:
-    """Run experiments, one after another, and return their trials.
+    """Run experiments, and return their trials.
 
     Args:
         experiments: An `Experiment`, several, or specifications by name.
@@ -244,8 +325,9 @@ def run_experiments(
         resume_config: See `run`.
         reuse_actors: See `run`.
         raise_on_failed_trial: See `run`.
-        concurrent: Accepted for programs written for Ray; the trials of each experiment run in parallel.
+        concurrent: Whether the experiments run at once; otherwise one after another.
         callbacks: See `run`.
+        _remote: See `run`.
     """
     if isinstance(experiments, Experiment):
         found = [experiments]
@@ -256,21 +338,18 @@ def run_experiments(
         ]
     else:
         found = list(experiments)
-    trials: list[Trial] = []
+    shared: dict[str, Any] = {
+        "scheduler": scheduler,
+        "verbose": verbose,
+        "progress_reporter": progress_reporter,
+        "resume": resume,
+        "resume_config": resume_config,
+        "reuse_actors": reuse_actors,
+        "raise_on_failed_trial": raise_on_failed_trial,
+        "callbacks": callbacks,
+    }
+    if concurrent:
+        return run(found, **shared).trials
     for experiment in found:
         _check_spec(experiment.spec)
-    for experiment in found:
-        common = {
-            "scheduler": scheduler,
-            "verbose": verbose,
-            "progress_reporter": progress_reporter,
-            "resume": resume,
-            "resume_config": resume_config,
-            "reuse_actors": reuse_actors,
-            "raise_on_failed_trial": raise_on_failed_trial,
-            "callbacks": callbacks,
-        }
-        own = {key: value for key, value in experiment.spec.items() if key != "run"}
-        given = {key: value for key, value in common.items() if value is not None}
-        trials += run(experiment.run_identifier, name=experiment.name, **{**given, **own}).trials
-    return trials
+    return [trial for experiment in found for trial in run(experiment, **shared).trials]

@@ -5,16 +5,22 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
+import functools
 import os
-from collections.abc import Callable, Mapping
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import cloudpickle
 
 import skate
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.tune._experiment.folder import TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder, read_trials
 from skate.tune._loop.controller import TuneController
-from skate.tune._loop.settings import Settings
+from skate.tune._loop.settings import ExperimentSettings, Settings
+from skate.tune._restoring import prepare_trial, read_all_trials, use_objects
 from skate.tune._trainers import TrainerFunction, check_space, run_config_of
 from skate.tune._validation import (
     check_checkpoint_config,
@@ -22,6 +28,7 @@ from skate.tune._validation import (
     check_same_space,
     check_same_trainable,
     check_serializable,
+    parameters_of,
 )
 from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
@@ -33,6 +40,7 @@ from skate.tune.registry import check_trainable, get_trainable_cls
 from skate.tune.result_grid import ResultGrid
 from skate.tune.schedulers import FIFOScheduler
 from skate.tune.search import BasicVariantGenerator, ConcurrencyLimiter, SearchAlgorithm, SearchGenerator
+from skate.tune.search._placeholders import ObjectTable, check_references, session_of_references
 from skate.tune.search.variant_generator import count_variants
 from skate.tune.stopper import CombinedStopper, FunctionStopper, NoopStopper, Stopper, TimeoutStopper
 from skate.tune.trainable.trainable import Trainable
@@ -90,10 +98,12 @@ class Tuner:
         check_trainable(self._trainable)
         check_serializable(self._trainable, self._name)
         self._param_space = dict(param_space or {})
+        self._stored_space: bytes | None = None  # of the first run, if `restore` was given another one
         self._tune_config = tune_config or TuneConfig()
         self._run_config = copy.copy(adapt_config(run_config)) or RunConfig()
         self._resume: ResumeConfig | None = None
         self._checkpoint: str | None = None  # the checkpoint that new trials start from
+        self._export_formats: Sequence[str] = ()
         self._results: ResultGrid | None = None
         if self._run_config.name is not None:
             self._store()
@@ -140,13 +150,15 @@ class Tuner:
             resume_unfinished: Whether unfinished trials continue from their latest checkpoints; otherwise they end.
             resume_errored: Whether failed trials continue from their latest checkpoints.
             restart_errored: Whether failed trials start again.
-            param_space: The same search space, whose parameters are checked. The search continues with that of the
-                first run, also where values differ.
+            param_space: The search space with other objects: references, which end with the program, datasets,
+                functions and the like. All trials get them. It must have the same parameters; numbers, texts and
+                distributions are those of the first run, also where they differ.
             storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
 
         Raises:
             FileNotFoundError: The folder holds no experiment.
-            ValueError: The trainable has another name, or the search space has other parameters.
+            ValueError: The trainable has another name, the search space has other parameters, or it is not given and
+                contains references of a session that has ended.
         """
         folder = ExperimentFolder(local_folder(path, storage_filesystem))
         stored = folder.read_state(TUNER)
@@ -160,15 +172,19 @@ class Tuner:
         )
         if param_space is not None:
             check_param_space(param_space)
-            check_same_space(param_space, stored["param_space"])
+            check_same_space(param_space, stored["parameters"])
+        else:
+            check_references(stored["session"])
         run_config = stored["run_config"]
         run_config.storage_path, run_config.name = str(folder.path.parent), folder.path.name
         tuner = cls(
             trainable,
-            param_space=param_space if param_space is not None else stored["param_space"],
+            param_space=pickle.loads(stored["param_space"]) if param_space is None else param_space,
             tune_config=stored["tune_config"],
             run_config=run_config,
         )
+        if param_space is not None:
+            tuner._stored_space = stored["param_space"]
         kind = ResumeConfig.ResumeType
         tuner._resume = _resume_config or ResumeConfig(
             unfinished=kind.RESUME if resume_unfinished else kind.SKIP,
@@ -210,41 +226,63 @@ class Tuner:
             TuneError: The experiment cannot run, or a trial does not report the metric.
             ValueError: The settings contradict each other.
         """
-        assert self._run_config.checkpoint_config is not None
-        check_checkpoint_config(self._trainable, self._run_config.checkpoint_config)
+        return self._fit()
+
+    def _fit(self, others: Sequence[Tuner] = ()) -> ResultGrid:
+        """Run the experiment together with others, whose trials share its search, scheduler and callbacks."""
+        tuners = [self, *others]
+        for tuner in tuners:
+            assert tuner._run_config.checkpoint_config is not None
+            check_checkpoint_config(tuner._trainable, tuner._run_config.checkpoint_config)
         if not skate.is_initialized():
             skate.init()
-        folder = self._folder()
-        settings = self._settings()
-        recorder = Recorder(folder)
+        recorders: dict[Path, Recorder] = {}
         try:
-            trials = self._restored(folder, settings) if self._resume is not None else []
-            recorder.created = len(trials)
-            if self._resume is None:
-                recorder.start()
-                folder.write_state(self._state(), TUNER)
-            else:
-                recorder.restart(trials)
-            progress = self._progress(folder)
-            reporter = self._run_config.progress_reporter
-            if reporter is not None:
-                progress = []
-                settings.callbacks = [
-                    *settings.callbacks,
-                    ReporterCallback(reporter, self._tune_config.metric, self._tune_config.mode),
-                ]
-            settings.callbacks = [*settings.callbacks, *progress]
-            controller = TuneController(settings, folder, recorder, trials)
+            experiments = [each._experiment_settings(recorders) for each in tuners]
+            settings = self._settings(experiments, tuners)
+            trials = self._restored(settings, tuners) if self._resume is not None else []
+            self._open_journals(settings, trials, tuners)
+            progress = self._add_progress(settings)
+            controller = TuneController(settings, trials)
             try:
                 controller.run()
             finally:
                 for each in progress:
                     each.close()
-                recorder.save_state(settings)
+                experiments[0].recorder.save_state(settings)
         finally:
-            recorder.close()
-        self._results = self._grid(folder, controller.get_trials())
+            for recorder in recorders.values():
+                recorder.close()
+        self._results = self._grid(experiments[0].folder, controller.get_trials())
+        if others:
+            self._results._experiment_analysis._folders = [each.folder for each in experiments]
         return self._results
+
+    def _open_journals(self, settings: Settings, trials: Sequence[Trial], tuners: Sequence[Tuner]) -> None:
+        """Prepare the folders for new records: empty for a new experiment, else with the state of its trials."""
+        for experiment, tuner in zip(settings.experiments, tuners, strict=True):
+            if self._resume is None:
+                experiment.recorder.start()
+                experiment.folder.write_state(tuner._state(), TUNER)
+            else:
+                experiment.recorder.restart(
+                    trial
+                    for trial in trials
+                    if settings.experiments[trial.experiment].recorder is experiment.recorder
+                )
+        settings.experiments[0].recorder.created = len(trials)
+
+    def _add_progress(self, settings: Settings) -> list[Progress]:
+        reporter = self._run_config.progress_reporter
+        if reporter is None:
+            progress = self._progress(settings.experiments[0].folder)
+            settings.callbacks = [*settings.callbacks, *progress]
+            return progress
+        settings.callbacks = [
+            *settings.callbacks,
+            ReporterCallback(reporter, self._tune_config.metric, self._tune_config.mode),
+        ]
+        return []
 
     def _grid(self, folder: ExperimentFolder, trials: list[Trial]) -> ResultGrid:
         analysis = ExperimentAnalysis(
@@ -261,7 +299,7 @@ class Tuner:
             return []
         config = self._tune_config
         samples = config.num_samples if config.num_samples > 0 else None
-        total = samples and samples * count_variants({"config": self._param_space})
+        total = samples and samples * count_variants({"config": self._objects.space})
         return [Progress(folder.path.name, str(folder.path), config.metric, config.mode, total)]
 
     def get_results(self) -> ResultGrid:
@@ -279,7 +317,11 @@ class Tuner:
             raise RuntimeError(
                 f"The experiment in {folder.path} has not started yet: call Tuner.fit() first."
             )
-        return self._grid(folder, read_trials(folder, folder.read_journal()))
+        trials = read_trials(folder, folder.read_journal())
+        for trial in trials:
+            trial.checkpoint_config = self._run_config.checkpoint_config
+            use_objects(trial, self._objects)
+        return self._grid(folder, trials)
 
     def _folder(self) -> ExperimentFolder:
         run = self._run_config
@@ -289,40 +331,66 @@ class Tuner:
         return ExperimentFolder(local_folder(run.storage_path) / run.name)
 
     def _state(self) -> dict[str, Any]:
+        # The space is pickled on its own, so that the rest can be read where its objects cannot.
         return {
             "trainable": self._name,
-            "param_space": self._param_space,
+            "parameters": parameters_of(self._param_space),
+            "param_space": cloudpickle.dumps(self._param_space),
+            "session": session_of_references(self._param_space),
             "tune_config": self._tune_config,
             "run_config": self._run_config,
         }
 
-    def _settings(self) -> Settings:
-        config, run = self._tune_config, copy.copy(self._run_config)
+    @functools.cached_property
+    def _objects(self) -> ObjectTable:
+        stored = self._stored_space
+        return ObjectTable(self._param_space, None if stored is None else lambda: pickle.loads(stored))
+
+    def _experiment_settings(self, recorders: dict[Path, Recorder]) -> ExperimentSettings:
+        """Return the settings of the experiment.
+
+        Args:
+            recorders: Those of other experiments by their folders; that of this one is added.
+        """
+        folder, run = self._folder(), copy.copy(self._run_config)
         assert run.checkpoint_config is not None
         if run.checkpoint_config.checkpoint_at_end is None:
             run.checkpoint_config = dataclasses.replace(
                 run.checkpoint_config, checkpoint_at_end=_saves_checkpoints(self._trainable)
             )
+        objects, stopper = self._objects, self._stopper()
+        if folder.path not in recorders:
+            recorders[folder.path] = Recorder(folder)
+        return ExperimentSettings(
+            self._trainable,
+            lambda configuration: resources_of(self._trainable, configuration),
+            stopper,
+            run,
+            objects,
+            folder,
+            recorders[folder.path],
+            self._export_formats,
+        )
+
+    def _settings(self, experiments: Sequence[ExperimentSettings], tuners: Sequence[Tuner]) -> Settings:
+        config = self._tune_config
         scheduler = config.scheduler or FIFOScheduler()
         if not scheduler.set_search_properties(config.metric, config.mode):
             raise ValueError(
                 "the scheduler has a metric and a mode of its own, and TuneConfig too: set them in one place only."
             )
         return Settings(
-            self._trainable,
-            lambda configuration: resources_of(self._trainable, configuration),
-            self._search(),
+            experiments,
+            self._search(tuners),
             scheduler,
-            self._stopper(),
-            run,
             metric=config.metric,
             max_concurrent=config.max_concurrent_trials,
             reuse_trainables=config.reuse_actors,
-            callbacks=list(run.callbacks or []),
+            callbacks=list(self._run_config.callbacks or []),
         )
 
-    def _search(self) -> SearchAlgorithm:
-        config, run = self._tune_config, self._run_config
+    def _search(self, tuners: Sequence[Tuner]) -> SearchAlgorithm:
+        config = self._tune_config
         given = config.search_alg
         if given is None:
             search: SearchAlgorithm = BasicVariantGenerator(max_concurrent=config.max_concurrent_trials or 0)
@@ -332,18 +400,30 @@ class Tuner:
             if config.max_concurrent_trials and not isinstance(given, ConcurrencyLimiter):
                 given = ConcurrencyLimiter(given, max_concurrent=config.max_concurrent_trials)
             search = SearchGenerator(given)
-        spec = {
+        search.set_search_properties(config.metric, config.mode, self._objects.space)
+        specs = [tuner._spec(index) for index, tuner in enumerate(tuners)]
+        search.add_configurations(
+            {self._run_config.name or "experiment": specs[0]} if len(specs) == 1 else specs
+        )
+        return search
+
+    def _spec(self, experiment: int) -> dict[str, Any]:
+        """Return the specification of the experiment for a search algorithm.
+
+        Args:
+            experiment: The index of the experiment.
+        """
+        config, run = self._tune_config, self._run_config
+        return {
+            "experiment": experiment,
             "run": self._name,
-            "config": self._param_space,
+            "config": self._objects.space,
             "num_samples": _NO_LIMIT if config.num_samples == -1 else config.num_samples,
             "stop": run.stop if isinstance(run.stop, Mapping) else None,
             "trial_name_creator": config.trial_name_creator,
             "trial_dirname_creator": config.trial_dirname_creator,
             "restore": self._checkpoint,
         }
-        search.set_search_properties(config.metric, config.mode, self._param_space)
-        search.add_configurations({self._run_config.name or "experiment": spec})
-        return search
 
     def _stopper(self) -> Stopper:
         stop = self._run_config.stop
@@ -363,10 +443,12 @@ class Tuner:
 
     # ------------------------------------------------------------ restored trials
 
-    def _restored(self, folder: ExperimentFolder, settings: Settings) -> list[Trial]:
+    def _restored(self, settings: Settings, tuners: Sequence[Tuner]) -> list[Trial]:
+        """Return the trials of the experiments, and continue with the stored search and scheduler."""
         assert self._resume is not None
-        trials = read_trials(folder, folder.read_journal())
-        state = folder.read_state()
+        trials = read_all_trials(settings, [tuner._name for tuner in tuners])
+        with self._objects.loading():
+            state = settings.experiments[0].folder.read_state()
         created = 0
         if state is not None:
             settings.search, settings.scheduler = state["search"], state["scheduler"]
@@ -376,31 +458,11 @@ class Tuner:
             created = state["created"]
         for _ in trials[created:]:  # the state is older than the journal: pass over trials that exist
             settings.search.next_trial()
-        stop = self._run_config.stop
         for trial in trials:
+            stop = tuners[trial.experiment]._run_config.stop
             trial.stopping_criterion = dict(stop) if isinstance(stop, Mapping) else {}
-            self._prepare(trial, self._resume)
+            prepare_trial(trial, self._resume)
         return trials
-
-    def _prepare(self, trial: Trial, resume: ResumeConfig) -> None:
-        kind = ResumeConfig.ResumeType
-        action = kind(
-            resume.errored
-            if trial.status == Trial.ERROR
-            else resume.finished
-            if trial.status == Trial.TERMINATED
-            else resume.unfinished
-        )
-        if action == kind.SKIP:
-            if not trial.is_finished():
-                trial.status = Trial.TERMINATED
-            return
-        trial.status = Trial.PENDING
-        trial.error = None
-        if action == kind.RESTART:
-            trial.checkpoint = None
-            trial.checkpoint_metrics = {}
-            trial.last_result = {}
 
 
 def _saves_checkpoints(trainable: Any) -> bool:

@@ -114,6 +114,7 @@ class Attempt:
                 shards[member.ranks.world_rank],
                 context.metadata,
                 context.validation_config is not None,
+                trial=context.trial,
             )
             for member in group.members
         ]

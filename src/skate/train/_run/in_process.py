@@ -63,6 +63,7 @@ def train(
         shards,
         context.metadata,
         context.validation_config is not None,
+        trial=context.trial,
     )
     session = sessions.Session(assignment, handle, is_local=True)
     requests = Requests(

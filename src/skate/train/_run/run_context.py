@@ -9,6 +9,7 @@ from typing import Any
 from skate.air.config import RunConfig, ScalingConfig
 from skate.train._config.datasets import DataConfig
 from skate.train._config.validation_config import ValidationConfig
+from skate.train._workers.sessions import TrialInfo
 from skate.train.backend import BackendConfig
 
 
@@ -26,6 +27,7 @@ class RunContext:
         dataset_config: How the datasets are split between the workers.
         metadata: The user's metadata for each checkpoint.
         validation_config: How checkpoints are validated.
+        trial: The trial that the run belongs to, if Tune runs it.
     """
 
     run_id: str
@@ -37,6 +39,7 @@ class RunContext:
     dataset_config: DataConfig = field(default_factory=DataConfig)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     validation_config: ValidationConfig | None = None
+    trial: TrialInfo | None = None
 
     def get_run_config(self) -> RunConfig:
         """Return where the run is stored, and how it handles failures."""

@@ -40,6 +40,25 @@ class Ranks:
 
 
 @dataclass(frozen=True)
+class TrialInfo:
+    """The trial of Tune that a run belongs to.
+
+    Attributes:
+        trial_id: Its id.
+        trial_name: Its name.
+        trial_dir: Its folder.
+        experiment_name: The name of its experiment.
+        resources: Its resources, as Tune describes them.
+    """
+
+    trial_id: str
+    trial_name: str
+    trial_dir: str
+    experiment_name: str
+    resources: Any = None
+
+
+@dataclass(frozen=True)
 class Assignment:
     """The inputs of a worker.
 
@@ -51,6 +70,7 @@ class Assignment:
         shards: Its part of each dataset.
         metadata: The user's metadata for each checkpoint.
         validates: Whether checkpoints can be validated.
+        trial: The trial that the run belongs to, if Tune runs it.
     """
 
     ranks: Ranks
@@ -60,6 +80,7 @@ class Assignment:
     shards: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     validates: bool = False
+    trial: TrialInfo | None = None
 
 
 class Session:

@@ -49,20 +49,24 @@ class TrainContext:
         return self._session.ranks.node_rank
 
     def get_experiment_name(self) -> str:
-        """Return the name of the run."""
-        return self._session.storage.experiment_dir_name
+        """Return the name of the run or, in a trial, of the experiment."""
+        trial = self._session.assignment.trial
+        return self._session.storage.experiment_dir_name if trial is None else trial.experiment_name
 
     def get_trial_name(self) -> str:
-        """Return the name of the trial, which is the name of the run."""
-        return self._session.storage.experiment_dir_name
+        """Return the name of the trial; without one, the name of the run."""
+        trial = self._session.assignment.trial
+        return self._session.storage.experiment_dir_name if trial is None else trial.trial_name
 
     def get_trial_id(self) -> str:
-        """Return the id of the trial, which is the name of the run."""
-        return self._session.storage.experiment_dir_name
+        """Return the id of the trial; without one, the name of the run."""
+        trial = self._session.assignment.trial
+        return self._session.storage.experiment_dir_name if trial is None else trial.trial_id
 
     def get_trial_dir(self) -> str:
-        """Return the run's folder."""
-        return self._session.storage.experiment_fs_path
+        """Return the trial's folder; without one, the run's folder."""
+        trial = self._session.assignment.trial
+        return self._session.storage.experiment_fs_path if trial is None else trial.trial_dir
 
     def get_trial_resources(self) -> dict[str, float]:
         """Return the resources of this worker."""

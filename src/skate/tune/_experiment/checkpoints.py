@@ -6,11 +6,13 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import skate
 from skate.exceptions import RayActorError, RayTaskError
 from skate.train import Checkpoint
+from skate.tune.experiment._metrics import lookup
 from skate.tune.impl.config import CheckpointConfig
 
 log = logging.getLogger("skate.tune")
@@ -27,33 +29,34 @@ class KeptCheckpoint:
 def select_dropped(kept: Sequence[KeptCheckpoint], config: CheckpointConfig) -> list[KeptCheckpoint]:
     """Return the checkpoints that are no longer needed.
 
-    The latest is always needed, to resume from. Of the others, the best are, or the newest without a score.
+    The best are needed, or the newest without a score. The latest is needed as well, to resume from.
 
-    >>> made = [KeptCheckpoint(str(i), {"loss": loss}) for i, loss in enumerate([0.1, 0.5, 0.3])]
+    >>> made = [KeptCheckpoint(str(i), {"loss": loss}) for i, loss in enumerate([0.1, 0.5, 0.3, 0.4])]
     >>> config = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min")
     >>> [each.name for each in select_dropped(made, config)]
     ['1']
     """
     if config.num_to_keep is None or len(kept) <= config.num_to_keep:
         return []
-    newest = list(range(len(kept)))[::-1]
-    if config.checkpoint_score_attribute is not None:
-        newest.sort(
-            key=lambda index: _score(kept[index], config), reverse=True
-        )  # stable: the newest of equals first
-    needed = {len(kept) - 1}
-    for index in newest:
-        if len(needed) == config.num_to_keep:
-            break
-        needed.add(index)
-    if config.num_to_keep == 1 and config.checkpoint_score_attribute is not None:
-        needed.add(newest[0])  # the best, beside the latest
-    return [each for index, each in enumerate(kept) if index not in needed]
+    needed = {each.name for each in (*rank(kept, config)[-config.num_to_keep :], kept[-1])}
+    return [each for each in kept if each.name not in needed]
+
+
+def rank(kept: Sequence[KeptCheckpoint], config: CheckpointConfig | None) -> list[KeptCheckpoint]:
+    """Return checkpoints in the order of their scores, the best last; the oldest first without a score.
+
+    Args:
+        kept: The checkpoints, the oldest first.
+        config: What scores them.
+    """
+    if config is None or config.checkpoint_score_attribute is None:
+        return list(kept)
+    return sorted(kept, key=lambda each: _score(each, config))  # stable: the newest of equals last
 
 
 def _score(checkpoint: KeptCheckpoint, config: CheckpointConfig) -> float:
-    value = checkpoint.metrics.get(config.checkpoint_score_attribute or "")
-    if not isinstance(value, int | float) or math.isnan(value):
+    value = lookup(checkpoint.metrics, config.checkpoint_score_attribute or "")
+    if not isinstance(value, Real) or math.isnan(value):
         return -math.inf
     return float(value) if config.checkpoint_score_order == "max" else -float(value)
 

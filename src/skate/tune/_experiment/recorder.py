@@ -64,14 +64,18 @@ class Recorder:
         """Replace the journal by one with the current state of each trial."""
         self._journal.compact(record for trial in trials for record in _records(trial))
 
-    def step(self, settings: Settings) -> None:
-        """Flush the records of a step to the operating system; at intervals, sync the disk and save the state."""
+    def step(self, settings: Settings | None) -> None:
+        """Flush the records of a step to the operating system; at intervals, sync the disk and save the state.
+
+        Args:
+            settings: What has the state; None if another experiment stores it.
+        """
         self._journal.flush()
         now = time.monotonic()
         if now - self._last_sync >= SYNC_INTERVAL_S:
             self._journal.commit()
             self._last_sync = now
-        if now >= self._next_state:
+        if settings is not None and now >= self._next_state:
             self.save_state(settings)
 
     def save_state(self, settings: Settings) -> None:
@@ -98,7 +102,7 @@ def _added(trial: Trial) -> Record:
         "event": "added",
         "trial": trial.trial_id,
         "trainable": trial.trainable_name,
-        "config": encode(trial.config),
+        "config": encode(trial._stored_config),
         "params": encode(trial.evaluated_params),
         "tag": trial.experiment_tag,
         "name": trial.custom_trial_name,
@@ -110,14 +114,19 @@ def _changed(trial: Trial) -> Record:
     return {
         "event": "changed",
         "trial": trial.trial_id,
-        "config": encode(trial.config),
+        "config": encode(trial._stored_config),
         "checkpoint": None if trial.checkpoint is None else trial.checkpoint.path,
-        "metrics": encode(trial.checkpoint_metrics),
+        "metrics": encode(_without_config(trial, trial.checkpoint_metrics)),
     }
 
 
 def _checkpoint(trial: Trial, name: str, metrics: Mapping[str, Any]) -> Record:
-    return {"event": "checkpoint", "trial": trial.trial_id, "name": name, "metrics": encode(dict(metrics))}
+    return {
+        "event": "checkpoint",
+        "trial": trial.trial_id,
+        "name": name,
+        "metrics": encode(_without_config(trial, metrics)),
+    }
 
 
 def _ended(trial: Trial) -> Record:
@@ -125,11 +134,14 @@ def _ended(trial: Trial) -> Record:
         "event": "ended",
         "trial": trial.trial_id,
         "status": trial.status,
-        "result": encode(
-            {name: value for name, value in trial.last_result.items() if value is not trial.config}
-        ),
+        "result": encode(_without_config(trial, trial.last_result)),
         "error": None if trial.error is None else encode(_describe(trial.error)),
     }
+
+
+def _without_config(trial: Trial, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metrics without the configuration of the trial, which is recorded once."""
+    return {name: value for name, value in metrics.items() if value is not trial.config}
 
 
 def _describe(error: Exception) -> str:
@@ -171,6 +183,7 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
         trial = trials[key]
         if record["event"] == "checkpoint":
             metrics = decode(record["metrics"])
+            metrics.setdefault("config", trial.config)
             trial.checkpoint = Checkpoint(f"{folder.trial_path(trial)}/{record['name']}", folder.filesystem)
             trial.checkpoint_metrics = trial.last_result = metrics
             trial.kept.append(KeptCheckpoint(record["name"], metrics))
@@ -180,6 +193,8 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
             path = record["checkpoint"]
             trial.checkpoint = None if path is None else Checkpoint(path, folder.filesystem)
             trial.checkpoint_metrics = decode(record["metrics"])
+            if trial.checkpoint_metrics:
+                trial.checkpoint_metrics.setdefault("config", trial.config)
         elif record["event"] == "ended":
             trial.status = record["status"]
             result = decode(record["result"])

@@ -9,6 +9,7 @@ from typing import Any
 from skate import train
 from skate.train import Checkpoint
 from skate.train._storage.run_folder import RunRecord
+from skate.tune._experiment.checkpoints import rank
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import read_trials
 from skate.tune.experiment import Trial
@@ -27,7 +28,8 @@ class Result(train.Result):
         error: The exception that ended the trial, if it failed.
         path: The trial's folder.
         metrics_dataframe: All reports of the trial, one per row.
-        best_checkpoints: The kept checkpoints with their metrics, the oldest first.
+        best_checkpoints: The kept checkpoints with their metrics: the best last if `CheckpointConfig` names a
+            score, else the oldest first.
     """
 
     @classmethod
@@ -73,7 +75,8 @@ def result_of(folder: ExperimentFolder, trial: Trial) -> Result:
         error=trial.error,
         path=path,
         best_checkpoints=[
-            (Checkpoint(f"{path}/{each.name}", folder.filesystem), each.metrics) for each in trial.kept
+            (Checkpoint(f"{path}/{each.name}", folder.filesystem), each.metrics)
+            for each in rank(trial.kept, trial.checkpoint_config)
         ],
         _storage_filesystem=folder.filesystem,
         _record=RunRecord(trial.trial_id, config=trial.config),

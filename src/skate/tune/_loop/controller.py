@@ -10,17 +10,14 @@ from sys import intern
 from typing import Any
 
 import skate
-from skate._api import variables
 from skate.exceptions import RayActorError, RayTaskError
 from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, select_dropped
-from skate.tune._experiment.folder import ExperimentFolder
-from skate.tune._experiment.recorder import Recorder
 from skate.tune._loop.calls import Calls, Kind, RunningTrial
 from skate.tune._loop.results import check_metric, reaches_criterion
-from skate.tune._loop.settings import Settings
+from skate.tune._loop.settings import ExperimentSettings, Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
-from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
+from skate.tune._workers.messages import Assignment, Report, Step
 from skate.tune._workers.session import STOP_TIMEOUT_S
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
@@ -31,29 +28,25 @@ from skate.tune.search import BasicVariantGenerator, SearchAlgorithm
 log = logging.getLogger("skate.tune")
 
 MAX_WAITING = 16  # trials that are created ahead of the resources
+_MAX_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"  # the variable with another number, or "auto"
 _POLL_S = 1.0  # between two looks at the time budget
 _SUGGESTION_POLL_S = 0.05  # between two requests to a search that has no suggestion, which sends no event
 
 _FAST_S = 0.05  # seconds of a trial below which others may wait for the same worker
-_NO_LOGGERS = "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"  # the variable that keeps `params.json` from being written
 
 
 class TuneController:
-    """Runs an experiment.
+    """Runs an experiment, or several at once.
 
     Args:
         settings: What to run.
-        folder: The experiment's folder.
-        recorder: Records the events.
         trials: The trials of an experiment that is continued.
     """
 
-    def __init__(
-        self, settings: Settings, folder: ExperimentFolder, recorder: Recorder, trials: Sequence[Trial] = ()
-    ) -> None:
+    def __init__(self, settings: Settings, trials: Sequence[Trial] = ()) -> None:
         self._settings = settings
-        self._folder = folder
-        self._recorder = recorder
+        self._experiments = settings.experiments
+        self._recorders = list(dict.fromkeys(each.recorder for each in settings.experiments))
         self._trials: list[Trial] = []
         self._pending: dict[Trial, None] = {}
         self._paused: dict[Trial, None] = {}
@@ -65,29 +58,23 @@ class TuneController:
         ] = {}  # trials that wait for the end of another one on their worker
         self._iteration = 0
         self._stopped = False
-        checkpoints = settings.run.checkpoint_config
-        assert checkpoints is not None
-        self._saves_at_end = bool(checkpoints.checkpoint_at_end)
         self._pool = WorkerPool(
-            skate.put(settings.trainable),
-            WorkerSettings(
-                folder.path.name,
-                checkpoint_frequency=checkpoints.checkpoint_frequency,
-                checkpoint_at_end=self._saves_at_end,
-                reuse_trainable=settings.reuse_trainables,
-                writes_params=os.environ.get(_NO_LOGGERS) != "1",
-                driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
-            ),
+            [(skate.put(each.trainable), each.worker_settings(settings)) for each in settings.experiments]
         )
         # A search that learns from results is asked as late as possible, and other schedulers stop waiting trials.
         self._queues_trials = (
             isinstance(settings.search, BasicVariantGenerator) and type(settings.scheduler) is FIFOScheduler
         )
         self._reuse_actors = settings.reuse_trainables
+        given = os.environ.get(_MAX_PENDING, "auto")
+        self._max_waiting = MAX_WAITING if given == "auto" else int(given)
         self._resource_updater = self._pool
-        self.experiment_path = str(folder.path)
+        self.experiment_path = str(settings.experiments[0].folder.path)
         for trial in trials:
             self._add(trial, new=False)
+
+    def _experiment(self, trial: Trial) -> ExperimentSettings:
+        return self._experiments[trial.experiment]
 
     # ------------------------------------------------------------ for schedulers and callbacks
 
@@ -144,7 +131,7 @@ class TuneController:
             self._leave_worker(trial, is_over=False)
         trial.set_config(config)
         trial.checkpoint, trial.checkpoint_metrics = saved.checkpoint, saved.metrics
-        self._recorder.changed(trial)
+        self._experiment(trial).recorder.changed(trial)
         self._set_status(trial, Trial.PAUSED)
         return True
 
@@ -164,24 +151,29 @@ class TuneController:
 
     def run(self) -> list[Trial]:
         """Run the experiment to its end; return its trials."""
-        self._call("setup", stop=self._settings.stopper, num_samples=self._settings.search.total_samples)
+        self._call(
+            "setup", stop=self._experiments[0].stopper, num_samples=self._settings.search.total_samples
+        )
         try:
             self._start_trials()
             while not self._stopped and (self._live or not self._settings.search.is_finished()):
                 self._iteration += 1
                 self._call("on_step_begin", iteration=self._iteration, trials=self._trials)
                 self._process_calls()
-                self._stopped = self._stopped or self._settings.stopper.stop_all()
+                self._stopped = self._stopped or any(each.stopper.stop_all() for each in self._experiments)
                 if not self._stopped:
                     self._start_trials()
-                self._recorder.step(self._settings)
+                for recorder in self._recorders:
+                    recorder.step(self._settings if recorder is self._recorders[0] else None)
                 self._call("on_step_end", iteration=self._iteration, trials=self._trials)
             for trial in list(self._live):
                 self.stop_trial(trial)
             self._await_stops()
         finally:
+            if self._reuse_actors:
+                self._pool.clean_up(STOP_TIMEOUT_S)
             self._pool.close()
-        self._call("on_experiment_end", trials=self._trials)
+            self._call("on_experiment_end", trials=self._trials)
         return self._trials
 
     def _await_stops(self) -> None:
@@ -195,7 +187,7 @@ class TuneController:
         while len(self._running) < limit:
             trial = self._settings.scheduler.choose_trial_to_run(self)
             if trial is None:
-                if len(self._pending) >= MAX_WAITING or not self._create_trial():
+                if len(self._pending) >= self._max_waiting or not self._create_trial():
                     break
             elif not self._start(trial):
                 break
@@ -212,13 +204,21 @@ class TuneController:
 
     def _add(self, trial: Trial, *, new: bool) -> None:
         self._trials.append(trial)
+        experiment = self._experiment(trial)
+        if experiment.objects:
+            trial.objects = experiment.objects
+            if new:
+                trial.config = experiment.objects.resolve(trial.config)
         if trial.placement_group_factory is None:
-            trial.placement_group_factory = self._settings.resources_of(trial.config)
-        assert self._settings.run.failure_config is not None
-        trial.max_failures = self._settings.run.failure_config.max_failures
+            trial.placement_group_factory = experiment.resources_of(trial.config)
+        trial.checkpoint_config = experiment.checkpoint_config
+        trial.export_formats = list(experiment.export_formats)
+        trial.max_failures = experiment.failure_config.max_failures
         if new:
-            self._folder.create_trial(trial)
-            self._recorder.added(trial)
+            experiment.folder.create_trial(trial)
+            experiment.recorder.added(trial)
+            if experiment.recorder is not self._recorders[0]:
+                self._recorders[0].created += 1  # beside the state of the search, which creates all trials
         if not trial.is_finished():
             self._live[trial] = None
             self._set_status(trial, trial.status)
@@ -239,10 +239,10 @@ class TuneController:
                 ),
             )
             return True
-        worker = self._pool.acquire(resources, force=not self._running and not self._calls)
+        worker = self._pool.acquire(resources, trial.experiment, force=not self._running and not self._calls)
         waits = worker is None
         if worker is None and self._queues_trials:
-            worker = self._pool.queue(resources)
+            worker = self._pool.queue(resources, trial.experiment)
         if worker is None:
             return False
         running = self._running[trial] = RunningTrial(trial, worker, time.monotonic())
@@ -257,16 +257,18 @@ class TuneController:
         return True
 
     def _assignment(self, trial: Trial) -> Assignment:
+        config = trial._stored_config
         return Assignment(
             trial.trial_id,
             str(trial),
             trial.experiment_tag,
-            trial.config,
-            self._folder.trial_path(trial),
+            config,
+            self._experiment(trial).folder.trial_path(trial),
             checkpoint=None if trial.checkpoint is None else trial.checkpoint.path,
             next_checkpoint=trial.next_checkpoint,
             iteration=trial.checkpoint_metrics.get(TRAINING_ITERATION, 0),
             time_total_s=trial.checkpoint_metrics.get(TIME_TOTAL_S, 0.0),
+            objects=None if trial.objects is None else trial.objects.references(config),
         )
 
     # ------------------------------------------------------------ events of workers
@@ -351,8 +353,10 @@ class TuneController:
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
         elif decision == TrialScheduler.STOP:
-            if self._saves_at_end:
+            if self._experiment(trial).checkpoint_config.checkpoint_at_end:
                 self._save_state(trial)
+            if trial.export_formats and not self._export(running):
+                return
             self._leave_worker(trial, is_over=True)
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
             self._end(trial, Trial.TERMINATED)
@@ -360,6 +364,15 @@ class TuneController:
             self.pause_trial(trial)
         else:
             self._calls.add(Kind.STEP, running, running.worker.actor.step.remote())
+
+    def _export(self, running: RunningTrial) -> bool:
+        """Export the model of a trial that is stopped; return whether that worked. Else the trial has failed."""
+        try:
+            skate.get(running.worker.actor.export.remote())
+        except (RayTaskError, RayActorError) as error:
+            self._trial_failed(running, error)
+            return False
+        return True
 
     def _reported(self, trial: Trial, report: Report, *, done: bool) -> str:
         # All trials share the names of the metrics, which arrive as copies.
@@ -372,7 +385,8 @@ class TuneController:
         if report.checkpoint is not None:
             result["checkpoint_dir_name"] = report.checkpoint
         check_metric(trial, result, self._settings.metric)
-        stop = done or reaches_criterion(trial, result) or self._settings.stopper(trial.trial_id, result)
+        stopper = self._experiment(trial).stopper
+        stop = done or reaches_criterion(trial, result) or stopper(trial.trial_id, result)
         result[DONE] = stop
         trial.update_last_result(result)
         if report.checkpoint is not None:
@@ -387,11 +401,13 @@ class TuneController:
         return self._settings.scheduler.on_trial_result(self, trial, result)
 
     def _add_checkpoint(self, trial: Trial, name: str, metrics: dict[str, Any]) -> Checkpoint:
-        checkpoint = Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
+        experiment = self._experiment(trial)
+        folder = experiment.folder
+        checkpoint = Checkpoint(f"{folder.trial_path(trial)}/{name}", folder.filesystem)
         trial.checkpoint, trial.checkpoint_metrics = checkpoint, metrics
         trial.kept.append(KeptCheckpoint(name, metrics))
         trial.next_checkpoint = int(name.rpartition("_")[2]) + 1
-        self._recorder.checkpoint(trial, name, metrics)
+        experiment.recorder.checkpoint(trial, name, metrics)
         self._drop_checkpoints(trial)
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
         self._call("on_checkpoint", **info, checkpoint=checkpoint)
@@ -399,14 +415,13 @@ class TuneController:
         return checkpoint
 
     def _drop_checkpoints(self, trial: Trial) -> None:
-        config = self._settings.run.checkpoint_config
-        assert config is not None
-        for old in select_dropped(trial.kept, config):
-            path = f"{self._folder.trial_path(trial)}/{old.name}"
+        experiment = self._experiment(trial)
+        for old in select_dropped(trial.kept, experiment.checkpoint_config):
+            path = f"{experiment.folder.trial_path(trial)}/{old.name}"
             if any(each.checkpoint is not None and each.checkpoint.path == path for each in self._live):
                 continue  # another trial continues from it
             trial.kept.remove(old)
-            self._folder.delete(path)
+            experiment.folder.delete(path)
 
     # ------------------------------------------------------------ ends
 
@@ -431,21 +446,21 @@ class TuneController:
 
     def _fail(self, trial: Trial, error: Exception) -> None:
         trial.error = error
-        self._folder.write_error(trial)
-        config = self._settings.run.failure_config
-        assert config is not None
+        experiment = self._experiment(trial)
+        experiment.folder.write_error(trial)
+        fail_fast = experiment.failure_config.fail_fast
         self._settings.search.on_trial_complete(trial.trial_id, error=True)
         self._set_status(trial, Trial.ERROR)
-        self._recorder.ended(trial)
+        experiment.recorder.ended(trial)
         self._call("on_trial_error", iteration=self._iteration, trials=self._trials, trial=trial)
-        if config.fail_fast == "raise":
+        if fail_fast == "raise":
             raise error
-        self._stopped = self._stopped or bool(config.fail_fast)
+        self._stopped = self._stopped or bool(fail_fast)
 
     def _end(self, trial: Trial, status: str) -> None:
         self._set_status(trial, status)
         self._settings.search.on_trial_complete(trial.trial_id, result=trial.last_result or None)
-        self._recorder.ended(trial)
+        self._experiment(trial).recorder.ended(trial)
         self._call("on_trial_complete", iteration=self._iteration, trials=self._trials, trial=trial)
 
     def _leave_worker(self, trial: Trial, *, is_over: bool) -> None:

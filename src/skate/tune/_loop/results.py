@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
+from skate.tune.experiment._metrics import lookup
+
+log = logging.getLogger("skate.tune")
 
 _AUTOMATIC = frozenset(
     (
@@ -22,7 +26,7 @@ def check_metric(trial: Trial, result: Mapping[str, Any], metric: str | None) ->
     Raises:
         TuneError: It does not.
     """
-    if metric is not None and metric not in result:
+    if metric is not None and metric not in result and lookup(result, metric) is None:
         raise TuneError(
             f"trial {trial} reported no {metric!r}, which TuneConfig names as the metric. It reported "
             f"{_reported(result)}."
@@ -32,18 +36,21 @@ def check_metric(trial: Trial, result: Mapping[str, Any], metric: str | None) ->
 def reaches_criterion(trial: Trial, result: Mapping[str, Any]) -> bool:
     """Return whether a result reaches one of the values at which its trial stops.
 
-    Raises:
-        TuneError: The result lacks a metric of the criterion.
+    A criterion that the first result of a trial does not have is named in a warning.
     """
-    for name, limit in trial.stopping_criterion.items():
-        if name not in result:
-            raise TuneError(
-                f"the stopping criterion {name!r} is not in the result of trial {trial}, which has "
-                f"{_reported(result)}."
-            )
-        if result[name] >= limit:
-            return True
-    return False
+    if not trial.stopping_criterion:
+        return False
+    if not trial.last_result:
+        for name in trial.stopping_criterion:
+            if lookup(result, name) is None:
+                log.warning(
+                    "the stopping criterion %r is not in the first result of trial %s, which has %s: the trial runs to "
+                    "its end unless it reports it.",
+                    name,
+                    trial,
+                    _reported(result),
+                )
+    return trial.should_stop(result)
 
 
 def _reported(result: Mapping[str, Any]) -> list[str]:

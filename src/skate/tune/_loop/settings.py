@@ -1,42 +1,103 @@
-"""The settings of an experiment, in one place for the loop."""
+"""The settings of a run, in one place for the loop."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from skate._api import variables
+from skate.tune._experiment.folder import ExperimentFolder
+from skate.tune._experiment.recorder import Recorder
+from skate.tune._workers.messages import WorkerSettings
+from skate.tune._workers.output import log_files
 from skate.tune.callback import Callback
 from skate.tune.execution.placement_groups import PlacementGroupFactory
-from skate.tune.impl.config import RunConfig
+from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig
 from skate.tune.schedulers import TrialScheduler
 from skate.tune.search import SearchAlgorithm
+from skate.tune.search._placeholders import ObjectTable
 from skate.tune.stopper import Stopper
 
+_NO_LOGGERS = "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"  # the variable that keeps `params.json` from being written
+_RESTORE_RETRIES = (
+    "TUNE_RESTORE_RETRY_NUM"  # the variable with the number of further attempts to load a checkpoint
+)
 
-@dataclass
-class Settings:
-    """What an experiment runs, and how.
+
+@dataclass(eq=False)
+class ExperimentSettings:
+    """What the trials of one experiment run, and where they are stored.
 
     Attributes:
         trainable: A function, or a subclass of `Trainable`.
         resources_of: Returns the resources of a trial by its configuration.
+        stopper: Ends trials, or the whole run.
+        run: Storage, failures and checkpoints.
+        objects: The objects of the search space.
+        folder: The experiment's folder.
+        recorder: Records the events.
+        export_formats: The formats in which a trial exports its model at its end.
+    """
+
+    trainable: Any
+    resources_of: Callable[[dict[str, Any]], PlacementGroupFactory]
+    stopper: Stopper
+    run: RunConfig
+    objects: ObjectTable
+    folder: ExperimentFolder
+    recorder: Recorder
+    export_formats: Sequence[str] = ()
+
+    @property
+    def checkpoint_config(self) -> CheckpointConfig:
+        """Which checkpoints are saved and kept."""
+        assert self.run.checkpoint_config is not None
+        return self.run.checkpoint_config
+
+    def worker_settings(self, settings: Settings) -> WorkerSettings:
+        """Return what the workers of the experiment have in common.
+
+        Args:
+            settings: Those of the run.
+        """
+        return WorkerSettings(
+            self.folder.path.name,
+            checkpoint_frequency=self.checkpoint_config.checkpoint_frequency,
+            checkpoint_at_end=bool(self.checkpoint_config.checkpoint_at_end),
+            reuse_trainable=settings.reuse_trainables,
+            restore_retries=int(os.environ.get(_RESTORE_RETRIES, 0)),
+            export_formats=tuple(self.export_formats),
+            log_to_file=log_files(self.run.log_to_file),
+            writes_params=os.environ.get(_NO_LOGGERS) != "1",
+            driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
+        )
+
+    @property
+    def failure_config(self) -> FailureConfig:
+        """How failed trials are handled."""
+        assert self.run.failure_config is not None
+        return self.run.failure_config
+
+
+@dataclass
+class Settings:
+    """What a run consists of: one experiment, or several whose trials share the search and the scheduler.
+
+    Attributes:
+        experiments: The experiments; a trial has the index of its own. The first one stores the state of the search.
         search: Creates the trials.
         scheduler: Decides about them.
-        stopper: Ends trials, or all of them.
-        run: Storage, failures and checkpoints.
         metric: The metric to optimize.
         max_concurrent: How many trials run at a time at most; None for no limit.
         reuse_trainables: Whether an instance of a class is kept for the next trial.
         callbacks: Receive the events.
     """
 
-    trainable: Any
-    resources_of: Callable[[dict[str, Any]], PlacementGroupFactory]
+    experiments: Sequence[ExperimentSettings]
     search: SearchAlgorithm
     scheduler: TrialScheduler
-    stopper: Stopper
-    run: RunConfig
     metric: str | None = None
     max_concurrent: int | None = None
     reuse_trainables: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ class Worker:
 
     Attributes:
         actor: The handle of the process.
+        kind: The experiment whose trials it runs.
         resources: Its resources.
         group: Its placement group, if its resources have several bundles.
         trials: The number of trials that it runs, or that wait for it.
@@ -30,6 +32,7 @@ class Worker:
     """
 
     actor: Any
+    kind: int
     resources: PlacementGroupFactory
     group: PlacementGroup | None = None
     trials: int = 0
@@ -41,38 +44,43 @@ class WorkerPool:
     """Creates workers as far as the resources of the session allow.
 
     Args:
-        trainable: A reference to the trainable.
-        settings: What all workers have in common.
+        kinds: For each experiment, a reference to its trainable, and what its workers have in common.
     """
 
-    def __init__(self, trainable: Any, settings: WorkerSettings) -> None:
-        self._trainable = trainable
-        self._settings = settings
-        self._idle: dict[PlacementGroupFactory, list[Worker]] = {}
+    def __init__(self, kinds: Sequence[tuple[Any, WorkerSettings]]) -> None:
+        self._kinds = kinds
+        self._idle: dict[tuple[int, PlacementGroupFactory], list[Worker]] = {}
         self._live: dict[Worker, None] = {}
         self._free = skate.available_resources()
         self._total = skate.cluster_resources()
 
-    def acquire(self, resources: PlacementGroupFactory, *, force: bool = False) -> Worker | None:
+    def acquire(
+        self, resources: PlacementGroupFactory, kind: int = 0, *, force: bool = False
+    ) -> Worker | None:
         """Return a worker with these resources; None if they are in use.
 
         Args:
             resources: The resources of a trial.
+            kind: Its experiment.
             force: Whether to create a worker in any case, which waits for resources that other programs use.
         """
-        idle = self._idle.get(resources)
+        idle = self._idle.get((kind, resources))
         if idle:
             worker = idle.pop()
         elif self._make_room(resources) or force:
-            worker = self._create(resources)
+            worker = self._create(kind, resources)
         else:
             return None
         worker.trials = 1
         return worker
 
-    def queue(self, resources: PlacementGroupFactory) -> Worker | None:
+    def queue(self, resources: PlacementGroupFactory, kind: int = 0) -> Worker | None:
         """Return the fast worker with these resources that has the fewest trials; None if all have enough."""
-        fast = [worker for worker in self._live if worker.is_fast and worker.resources == resources]
+        fast = [
+            worker
+            for worker in self._live
+            if worker.is_fast and worker.kind == kind and worker.resources == resources
+        ]
         worker = min(fast, key=lambda worker: worker.trials, default=None)
         if worker is None or worker.trials >= MAX_TRIALS:
             return None
@@ -83,7 +91,7 @@ class WorkerPool:
         """Handle the end of a trial: its worker is kept for the next one."""
         worker.trials -= 1
         if not worker.trials and worker in self._live:
-            self._idle.setdefault(worker.resources, []).append(worker)
+            self._idle.setdefault((worker.kind, worker.resources), []).append(worker)
 
     def discard(self, worker: Worker) -> None:
         """End a worker."""
@@ -114,6 +122,16 @@ class WorkerPool:
         there = {name: self._total.get(name, 0.0) for name in lacking}
         return f"the trial needs {lacking}, and the session has {there}"
 
+    def clean_up(self, timeout: float) -> None:
+        """Let idle workers clean up the trainables that they have kept for the next trial.
+
+        Args:
+            timeout: The seconds to wait.
+        """
+        cleanups = [worker.actor.clean_up.remote() for workers in self._idle.values() for worker in workers]
+        if cleanups:
+            skate.wait(cleanups, num_returns=len(cleanups), timeout=timeout)
+
     def close(self) -> None:
         """End all workers."""
         for worker in list(self._live):
@@ -139,7 +157,7 @@ class WorkerPool:
         for name, amount in resources.required_resources.items():
             self._free[name] = self._free.get(name, 0.0) + sign * amount
 
-    def _create(self, resources: PlacementGroupFactory) -> Worker:
+    def _create(self, kind: int, resources: PlacementGroupFactory) -> Worker:
         self._change_free(resources, -1)
         head = resources.head_bundle
         options: dict[str, Any] = {
@@ -158,9 +176,7 @@ class WorkerPool:
                 placement_group_bundle_index=-1 if resources.head_bundle_is_empty else 0,
                 placement_group_capture_child_tasks=True,
             )
-        actor = (
-            skate.remote(TrialWorker).options(**options).remote(self._trainable, self._settings, resources)
-        )
-        worker = Worker(actor, resources, group)
+        actor = skate.remote(TrialWorker).options(**options).remote(*self._kinds[kind], resources)
+        worker = Worker(actor, kind, resources, group)
         self._live[worker] = None
         return worker

@@ -19,7 +19,10 @@ class WorkerSettings:
         checkpoint_frequency: Steps between two checkpoints of a class; 0 for none.
         checkpoint_at_end: Whether a class saves a checkpoint when it ends.
         reuse_trainable: Whether an instance of a class is kept for the next trial.
+        restore_retries: How often a class tries again to load a checkpoint before its trial fails.
         writes_params: Whether the folder of each trial has a file with its configuration.
+        export_formats: The formats in which a class exports its model when a trial ends.
+        log_to_file: The files in the folder of a trial for its output and its errors; None to write no files.
         driver: The process of the driver. A worker in another process works in the folder of its trial; None to stay
             in the folder of the program.
     """
@@ -29,7 +32,10 @@ class WorkerSettings:
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool = False
     reuse_trainable: bool = False
+    restore_retries: int = 0
     writes_params: bool = True
+    export_formats: tuple[str, ...] = ()
+    log_to_file: tuple[str | None, str | None] | None = None
     driver: int | None = None
 
 
@@ -47,6 +53,7 @@ class Assignment:
         next_checkpoint: The number of the next checkpoint.
         iteration: The number of reports so far.
         time_total_s: The training time so far, in seconds.
+        objects: The objects that the placeholders of `config` stand for, as `ObjectTable.references` returns them.
     """
 
     trial_id: str
@@ -58,6 +65,7 @@ class Assignment:
     next_checkpoint: int = 0
     iteration: int = 0
     time_total_s: float = 0.0
+    objects: dict[str, Any] | None = None
 
     def to_fields(self) -> dict[str, Any]:
         """Return the fields by name."""

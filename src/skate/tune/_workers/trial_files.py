@@ -21,21 +21,25 @@ class TrialFiles:
 
     Args:
         assignment: The trial.
+        config: Its configuration as the files show it; that of the trial by default.
         writes_params: Whether to write the configuration.
     """
 
-    def __init__(self, assignment: Assignment, writes_params: bool = True) -> None:
+    def __init__(
+        self, assignment: Assignment, config: Mapping[str, Any] | None = None, writes_params: bool = True
+    ) -> None:
+        config = assignment.config if config is None else config
         self._folder = assignment.folder
         self._constants = {
             TRIAL_ID: assignment.trial_id,
             EXPERIMENT_TAG: assignment.experiment_tag,
-            "config": assignment.config,
+            "config": config,
         }
         self._held: Mapping[str, Any] | None = None
         os.makedirs(self._folder, exist_ok=True)
         if writes_params:
             with open(f"{self._folder}/{EXPR_PARAM_FILE}", "w", encoding="utf-8") as file:
-                file.write(_JSON.encode(assignment.config))
+                file.write(_JSON.encode(config))
 
     def hold(self, report: Report) -> None:
         """Keep a result until `write`."""

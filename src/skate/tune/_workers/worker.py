@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import platform
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from skate.tune._workers.function_thread import FunctionThread
 from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
+from skate.tune._workers.output import TrialOutput
 from skate.tune._workers.session import TrialSession
 from skate.tune._workers.trial_files import TrialFiles
 from skate.tune.execution.placement_groups import PlacementGroupFactory
@@ -32,6 +35,8 @@ from skate.util import get_node_ip_address
 
 if TYPE_CHECKING:
     from skate.tune._workers.checkpoint_store import CheckpointStore
+
+log = logging.getLogger("skate.tune")
 
 ORIGINAL_FOLDER = "TUNE_ORIG_WORKING_DIR"  # the variable with the working directory of the program
 
@@ -73,6 +78,7 @@ class TrialWorker:
         self._kept: Trainable | None = None
         self._run: _Run | None = None
         self._files: TrialFiles | None = None
+        self._output: TrialOutput | None = None
         self._constants = {PID: os.getpid(), HOSTNAME: platform.node(), NODE_IP: get_node_ip_address()}
 
     @functools.cached_property
@@ -88,16 +94,35 @@ class TrialWorker:
         if self._run is not None:
             return None
         assignment = Assignment(**fields)
-        self._files = TrialFiles(assignment, self._settings.writes_params)
+        shown = None
+        if assignment.objects:
+            from skate.tune.search._placeholders import receive
+
+            config, shown = receive(assignment.config, assignment.objects)
+            assignment = replace(assignment, config=config, objects=None)
+        self._files = TrialFiles(assignment, shown, self._settings.writes_params)
         if self._changes_folder:
             os.chdir(assignment.folder)
+        if self._settings.log_to_file is not None:
+            self._output = TrialOutput(assignment.folder, self._settings.log_to_file)
+        try:
+            self._run = self._create_run(assignment)
+        except BaseException:
+            self._close_output()
+            raise
+        return self.step()
+
+    def _create_run(self, assignment: Assignment) -> _Run:
         if is_trainable_class(self._trainable):
             kept, self._kept = self._kept, None
-            self._run = _ClassRun(self._trainable, assignment, self._settings, self._resources, kept)
-        else:
-            session = TrialSession(self._trainable, assignment, self._settings, self._resources, self._thread)
-            self._run = _FunctionRun(session, self._constants)
-        return self.step()
+            return _ClassRun(self._trainable, assignment, self._settings, self._resources, kept)
+        session = TrialSession(self._trainable, assignment, self._settings, self._resources, self._thread)
+        return _FunctionRun(session, self._constants)
+
+    def _close_output(self) -> None:
+        output, self._output = self._output, None
+        if output is not None:
+            output.close()
 
     def step(self) -> Step:
         """Run the trial until it needs a decision."""
@@ -115,6 +140,7 @@ class TrialWorker:
             self._run = None
             if isinstance(run, _FunctionRun):
                 run.stop()  # the function has ended, unless a file could not be written
+            self._close_output()
             raise
         if step.done:
             self._end()
@@ -125,23 +151,42 @@ class TrialWorker:
         assert self._run is not None
         return self._run.save()
 
+    def export(self) -> None:
+        """Export the model of the trial, which is about to end."""
+        if isinstance(self._run, _ClassRun):
+            try:
+                self._run.export()
+            except BaseException:
+                self._end()
+                raise
+
     def stop(self, is_over: bool) -> bool:
         """Stop running the trial; return whether this process can run another one.
 
         Args:
             is_over: Whether the trial has ended; else it is paused.
         """
-        run, self._run = self._run, None
         if self._files is not None:
             self._files.write(is_last=is_over)
-        return run is None or run.stop()
+        return self._run is None or self._end()
 
-    def _end(self) -> None:
+    def clean_up(self) -> None:
+        """Clean up the trainable that is kept for the next trial."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.stop()
+
+    def _end(self) -> bool:
+        """End the trial, or keep its trainable for the next one; return whether this process can run another one."""
         run, self._run = self._run, None
         assert run is not None
-        run.stop()
-        if self._settings.reuse_trainable and isinstance(run, _ClassRun):
-            self._kept = run.trainable
+        try:
+            if self._settings.reuse_trainable and isinstance(run, _ClassRun):
+                self._kept = run.trainable
+                return True
+            return run.stop()
+        finally:
+            self._close_output()
 
 
 class _FunctionRun:
@@ -193,20 +238,50 @@ class _ClassRun:
         resources: PlacementGroupFactory,
         kept: Trainable | None,
     ) -> None:
+        self._kind = kind
         self._assignment = assignment
         self._settings = settings
-        if kept is not None and kept.reset(assignment.config):
-            self.trainable = kept
-        else:
-            if kept is not None:
-                kept.stop()
-            self.trainable = kind(config=assignment.config)
-        self.trainable._trial_id = assignment.trial_id
-        self.trainable._trial_name = assignment.trial_name
-        self.trainable._trial_resources = resources
-        self.trainable._logdir = assignment.folder
+        self._resources = resources
+        self.trainable = self._reset(kept) if kept is not None else self._create()
         if assignment.checkpoint is not None:
-            self.trainable.restore(self._store.open(assignment.checkpoint))
+            self._restore(assignment.checkpoint)
+
+    def _reset(self, kept: Trainable) -> Trainable:
+        """Return the trainable of another trial, or a new one if it cannot adopt the configuration."""
+        if kept.reset(self._assignment.config):
+            return self._identify(kept)
+        kept.stop()
+        if self._kind.reset_config is not Trainable.reset_config:
+            raise RuntimeError(
+                f"reset_config() of {self._kind.__name__} returned a false value, and reuse_actors is set: return True "
+                "once the configuration is adopted, or set reuse_actors=False."
+            )
+        return self._create()
+
+    def _create(self) -> Trainable:
+        trainable = self._identify(self._kind.__new__(self._kind))
+        trainable.__init__(config=self._assignment.config)  # type: ignore[misc]  # `setup` knows its trial
+        return trainable
+
+    def _identify(self, trainable: Trainable) -> Trainable:
+        trainable._trial_id = self._assignment.trial_id
+        trainable._trial_name = self._assignment.trial_name
+        trainable._trial_resources = self._resources
+        trainable._logdir = self._assignment.folder
+        return trainable
+
+    def _restore(self, checkpoint: str) -> None:
+        """Load a checkpoint, with new instances if that fails."""
+        for left in range(self._settings.restore_retries, -1, -1):
+            try:
+                self.trainable.restore(self._store.open(checkpoint))
+                return
+            except Exception:
+                self.trainable.stop()
+                if not left:
+                    raise
+                log.warning("trial %s could not load %s: retrying", self._assignment.trial_name, checkpoint)
+            self.trainable = self._create()
 
     @functools.cached_property
     def _store(self) -> CheckpointStore:
@@ -221,7 +296,14 @@ class _ClassRun:
         due = frequency and self.trainable.iteration % frequency == 0
         wanted = due or metrics.pop(SHOULD_CHECKPOINT, False) or (done and self._settings.checkpoint_at_end)
         metrics.pop("config", None)  # the controller adds it
-        return Step(Report(metrics, self.save() if wanted else None), done)
+        report = Report(metrics, self.save() if wanted else None)
+        if done:
+            self.export()
+        return Step(report, done)
+
+    def export(self) -> None:
+        if self._settings.export_formats:
+            self.trainable.export_model(list(self._settings.export_formats))
 
     def save(self) -> str | None:
         with tempfile.TemporaryDirectory(prefix="skate_trainable_") as folder:

@@ -56,6 +56,7 @@ class ExperimentAnalysis:
             default_metric = default_metric or DEFAULT_METRIC
         self.default_metric, self.default_mode = default_metric, default_mode
         self._has_statistics = True
+        self._folders: Sequence[ExperimentFolder] = ()  # of several experiments that have run together
         if trials is None:
             if not self._folder.exists():
                 raise ValueError(
@@ -65,6 +66,9 @@ class ExperimentAnalysis:
             self._has_statistics = False
         self.trials = list(trials)
 
+    def _folder_of(self, trial: Trial) -> ExperimentFolder:
+        return self._folders[trial.experiment] if self._folders else self._folder
+
     def _load_statistics(self) -> None:
         """Complete the statistics of trials that were restored, which have seen only some of their results."""
         if self._has_statistics:
@@ -72,7 +76,7 @@ class ExperimentAnalysis:
         for trial in self.trials:
             last = trial.last_result
             trial.metric_analysis.clear()
-            for row in self._folder.history(trial):
+            for row in self._folder_of(trial).history(trial):
                 trial.update_last_result(row["metrics"])
             trial.last_result = last
         self._has_statistics = True
@@ -178,7 +182,8 @@ class ExperimentAnalysis:
         if not scored:
             return None
         _, name = (max if mode == "max" else min)(scored, key=lambda each: each[0])
-        return Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
+        folder = self._folder_of(trial)
+        return Checkpoint(f"{folder.trial_path(trial)}/{name}", folder.filesystem)
 
     def get_last_checkpoint(
         self, trial: Trial | None = None, metric: str = "training_iteration", mode: str = "max"
@@ -204,7 +209,7 @@ class ExperimentAnalysis:
     def trial_dataframes(self) -> dict[str, pd.DataFrame]:
         """All results of each trial, by its id."""
         return {
-            trial.trial_id: self._frame([row["metrics"] for row in self._folder.history(trial)])
+            trial.trial_id: self._frame([row["metrics"] for row in self._folder_of(trial).history(trial)])
             for trial in self.trials
         }
 
@@ -229,7 +234,7 @@ class ExperimentAnalysis:
     def _select(self, trial: Trial, metric: str | None, mode: str | None) -> Mapping[str, Any]:
         if metric is None or mode is None:
             return trial.last_result
-        found = [row["metrics"] for row in self._folder.history(trial)]
+        found = [row["metrics"] for row in self._folder_of(trial).history(trial)]
         scored = [each for each in found if metric in each and each[metric] == each[metric]]  # not NaN
         choose = max if mode == "max" else min
         return choose(scored, key=lambda metrics: metrics[metric]) if scored else trial.last_result
@@ -237,7 +242,7 @@ class ExperimentAnalysis:
     def _row(self, trial: Trial, result: Mapping[str, Any]) -> dict[str, Any]:
         row = {key: value for key, value in flat(result) if not key.startswith("config/")}
         row.update({f"config/{path}": value for path, value in flat(trial.config)})
-        row["logdir"] = self._folder.trial_path(trial)
+        row["logdir"] = self._folder_of(trial).trial_path(trial)
         return row
 
     @staticmethod

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Number
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from skate.tune.result import EXPR_ERROR_FILE, TRAINING_ITERATION
+from skate.tune.error import TuneError
+from skate.tune.experiment._metrics import lookup
+from skate.tune.experiment._storage import TrialStorage
+from skate.tune.result import DONE, EXPR_ERROR_FILE, NODE_IP, TRAINING_ITERATION
 
 if TYPE_CHECKING:
-    from skate.train import Checkpoint, CheckpointConfig
+    from skate.train import Checkpoint
     from skate.tune._experiment.checkpoints import KeptCheckpoint
     from skate.tune.execution.placement_groups import PlacementGroupFactory
+    from skate.tune.impl.config import CheckpointConfig
+    from skate.tune.search._placeholders import ObjectTable
 
-__all__ = ["Trial"]
+__all__ = ["ExportFormat", "Trial"]
 
 RECENT = (5, 10)  # results that the moving averages of `metric_analysis` span
 FINAL_STATES = frozenset(("TERMINATED", "ERROR"))
+
+
+class ExportFormat:
+    """Names of the formats in which trainables export their models."""
+
+    CHECKPOINT: ClassVar = "checkpoint"
+    MODEL: ClassVar = "model"
+    ONNX: ClassVar = "onnx"
+    H5: ClassVar = "h5"
+
+    @staticmethod
+    def validate(formats: list[str]) -> None:
+        """Check that formats are among those of this class; write them in lower case, in place.
+
+        Raises:
+            TuneError: A format is not.
+        """
+        known = [ExportFormat.CHECKPOINT, ExportFormat.MODEL, ExportFormat.ONNX, ExportFormat.H5]
+        formats[:] = [each.strip().lower() for each in formats]
+        for each in formats:
+            if each not in known:
+                raise TuneError(f"Unsupported export format {each!r}: it must be one of {known}.")
 
 
 class Trial:
@@ -37,6 +65,10 @@ class Trial:
         trial_name_creator: Returns the name of the trial.
         trial_dirname_creator: Returns the name of its folder.
         stub: Accepted for programs written for Ray; has no effect.
+        storage: The trial's folder, if it exists.
+        export_formats: The formats in which a trainable class exports its model at the end of the trial.
+        restore_path: The checkpoint that the trial starts from.
+        log_to_file: Whether the output of the trial is written to files in its folder.
     """
 
     PENDING: ClassVar = "PENDING"
@@ -60,6 +92,10 @@ class Trial:
         trial_name_creator: Callable[[Trial], str] | None = None,
         trial_dirname_creator: Callable[[Trial], str] | None = None,
         stub: bool = False,
+        storage: TrialStorage | None = None,
+        export_formats: Sequence[str] | None = None,
+        restore_path: str | None = None,
+        log_to_file: bool | str | tuple[str | None, str | None] | None = None,
     ) -> None:
         self.trainable_name = trainable_name
         self.trial_id = trial_id or self.generate_id()
@@ -80,7 +116,18 @@ class Trial:
         self.relative_logdir: str | None = None  # the name of its folder, once that exists
         self.local_path: str | None = None  # the path of its folder, once that exists
         self.num_failures = 0
+        self.export_formats = list(export_formats or ())
+        self.restore_path = restore_path
+        self.log_to_file = log_to_file
+        self.experiment = 0  # the index of its experiment, of several that run together
+        self.objects: ObjectTable | None = None  # the objects of the search space, if it has any
         self._statistics: dict[str, _Statistics] = {}  # empty until the second result
+        if storage is not None:
+            self.relative_logdir, self.local_path = storage.trial_dir_name, storage.trial_fs_path
+        if restore_path is not None:
+            from skate.train import Checkpoint
+
+            self.checkpoint = Checkpoint(restore_path)
         self.custom_trial_name = trial_name_creator(self) if trial_name_creator else None
         self.custom_dirname = trial_dirname_creator(self) if trial_dirname_creator else None
 
@@ -97,9 +144,142 @@ class Trial:
         """Replace the configuration."""
         self.config = config
 
+    @property
+    def _stored_config(self) -> dict[str, Any]:
+        """The configuration with placeholders for the objects of the search space, which are stored elsewhere."""
+        return self.config if self.objects is None else self.objects.replace(self.config)
+
     def set_experiment_tag(self, experiment_tag: str) -> None:
         """Replace the text that names the trial by its sampled values."""
         self.experiment_tag = experiment_tag
+
+    def update_resources(self, resources: Mapping[str, Any] | PlacementGroupFactory) -> None:
+        """Replace the resources of a trial that does not run.
+
+        Args:
+            resources: The resources; a dictionary such as `{"cpu": 2}` is one bundle.
+
+        Raises:
+            ValueError: The trial is running.
+        """
+        if self.status == Trial.RUNNING:
+            raise ValueError(
+                f"the resources of trial {self} cannot change while it is running: pause it first."
+            )
+        if isinstance(resources, Mapping):
+            from skate.tune.execution.placement_groups import resource_dict_to_pg_factory
+
+            resources = resource_dict_to_pg_factory(resources)
+        self.placement_group_factory = resources
+
+    def should_stop(self, result: Mapping[str, Any]) -> bool:
+        """Return whether a result is the last of the trial: it says so, or it reaches a stopping criterion.
+
+        A criterion whose metric the result does not have is not reached. The name of a metric may be a path such as
+        `"eval/loss"`.
+        """
+        if result.get(DONE):
+            return True
+        for name, limit in self.stopping_criterion.items():
+            value = lookup(result, name)
+            if value is not None and value >= limit:
+                return True
+        return False
+
+    def should_checkpoint(self) -> bool:
+        """Return whether the configuration asks for a checkpoint after the last result."""
+        if self.last_result.get(DONE) and self.checkpoint_at_end:
+            return True
+        return bool(
+            self.checkpoint_freq and self.last_result.get(TRAINING_ITERATION, 0) % self.checkpoint_freq == 0
+        )
+
+    def should_recover(self) -> bool:
+        """Return whether the trial may be restarted after as many failures as it had."""
+        return self.max_failures < 0 or self.num_failures <= self.max_failures
+
+    def get_trainable_cls(self) -> Any:
+        """Return the registered function or class of the trial.
+
+        Raises:
+            TuneError: Its trainable is not registered.
+        """
+        from skate.tune.registry import get_trainable_cls
+
+        return get_trainable_cls(self.trainable_name)
+
+    def reset(self) -> Trial:
+        """Return a new trial with the same configuration, resources and criteria, which has not run."""
+        new = Trial(
+            self.trainable_name,
+            config=self.config,
+            evaluated_params=self.evaluated_params,
+            experiment_tag=self.experiment_tag,
+            placement_group_factory=self.placement_group_factory,
+            stopping_criterion=self.stopping_criterion,
+            checkpoint_config=self.checkpoint_config,
+            max_failures=self.max_failures,
+            export_formats=self.export_formats,
+            restore_path=self.restore_path,
+            log_to_file=self.log_to_file,
+        )
+        new.experiment, new.objects = self.experiment, self.objects
+        new.custom_trial_name, new.custom_dirname = self.custom_trial_name, self.custom_dirname
+        return new
+
+    @property
+    def checkpoint_at_end(self) -> bool | None:
+        """Whether a checkpoint is saved when the trial ends."""
+        config = self.checkpoint_config
+        return None if config is None else config.checkpoint_at_end
+
+    @property
+    def checkpoint_freq(self) -> int:
+        """The number of steps between two checkpoints; 0 for none."""
+        config = self.checkpoint_config
+        return 0 if config is None else config.checkpoint_frequency
+
+    @property
+    def node_ip(self) -> str | None:
+        """The address of the node that the trial ran on when it last reported."""
+        return self.last_result.get(NODE_IP)
+
+    def get_ray_actor_ip(self) -> str | None:
+        """Return the address of the node that the trial ran on when it last reported."""
+        return self.node_ip
+
+    @property
+    def storage(self) -> TrialStorage | None:
+        """The folders of the trial and of its experiment, once they exist."""
+        if self.local_path is None:
+            return None
+        import pyarrow.fs as pafs
+
+        return TrialStorage(pafs.LocalFileSystem(), self.local_path)
+
+    @property
+    def experiment_dir_name(self) -> str | None:
+        """The name of the experiment's folder."""
+        return None if self.storage is None else self.storage.experiment_dir_name
+
+    @property
+    def local_experiment_path(self) -> str | None:
+        """The experiment's folder."""
+        return None if self.local_path is None else os.path.dirname(self.local_path)
+
+    @property
+    def remote_experiment_path(self) -> str | None:
+        """The experiment's folder."""
+        return self.local_experiment_path
+
+    @property
+    def logdir(self) -> str | None:
+        """Replaced by `local_path`.
+
+        Raises:
+            DeprecationWarning: Always.
+        """
+        raise DeprecationWarning("Use `local_path` instead of `logdir`.")
 
     def is_finished(self) -> bool:
         """Return whether the trial has ended, with or without an error."""

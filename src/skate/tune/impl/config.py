@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from skate.air import _arguments as arguments
 from skate.air import config as shared
 from skate.air.config import DEFAULT_STORAGE, STORAGE_VARIABLE, SyncConfig
+from skate.tune._workers.output import log_files
 from skate.tune.stopper import Stopper
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class RunConfig:
             id and its result.
         callbacks: Objects that receive the events of the experiment.
         progress_reporter: Prints the state of the experiment, in place of the table.
-        log_to_file: Accepted for programs written for Ray; the output of workers is in the session's logs.
+        log_to_file: Whether the output of a trial is copied to the files `stdout` and `stderr` in its folder; or the
+            name of one file for both, or two names. The output of all workers is in the session's logs.
         local_dir: Replaced by `storage_path`.
 
     Raises:
@@ -125,6 +127,7 @@ class RunConfig:
         self.storage_path = str(local_folder(self.storage_path, self.storage_filesystem))
         if self.name is not None:
             self.name = arguments.folder_name("name", self.name)
+        log_files(self.log_to_file)  # raises for values of other types
         self.failure_config = adapt_config(self.failure_config) or FailureConfig()
         self.checkpoint_config = adapt_config(self.checkpoint_config) or CheckpointConfig()
 

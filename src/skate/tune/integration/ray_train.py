@@ -6,7 +6,6 @@ from typing import Any
 
 from skate.train import Checkpoint, UserCallback
 from skate.tune._workers.session import need_session
-from skate.tune.trainable.trainable_fn_utils import report
 
 __all__ = ["CHECKPOINT_PATH_KEY", "TuneReportCallback"]
 
@@ -30,4 +29,4 @@ class TuneReportCallback(UserCallback):
     ) -> None:
         """Report the metrics of rank 0."""
         added = {} if checkpoint is None else {CHECKPOINT_PATH_KEY: checkpoint.path}
-        report({**metrics[0], **added})
+        need_session("TuneReportCallback()").report({**metrics[0], **added}, None)

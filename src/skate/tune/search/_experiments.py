@@ -64,6 +64,7 @@ def create_trial(
         stopping_criterion=stop if isinstance(stop, Mapping) else None,
         **{name: spec[name] for name in _TRIAL_FIELDS if spec.get(name) is not None},
     )
+    trial.experiment = spec.get("experiment", 0)
     if spec.get("restore"):
         trial.checkpoint = Checkpoint(spec["restore"])
     return trial

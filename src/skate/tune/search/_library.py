@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, ClassVar, Final
 
+from skate.tune.experiment._metrics import lookup
 from skate.tune.result import DEFAULT_METRIC
 from skate.tune.search._parameters import Parameter, flatten_point, list_parameters, to_builtin
 from skate.tune.search._space import (
@@ -13,7 +14,6 @@ from skate.tune.search._space import (
     finite_number,
     format_path,
     has_domains,
-    lookup,
     unflatten,
     walk,
 )

@@ -231,15 +231,3 @@ def finite_number(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
-
-
-def lookup(result: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a metric, whose name may be a path such as `eval/loss`; None if there is none."""
-    if name in result:
-        return result[name]
-    value: Any = result
-    for part in name.split("/"):
-        if not isinstance(value, Mapping) or part not in value:
-            return None
-        value = value[part]
-    return value

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from skate.tune.search._space import copy_tree, finite_number, lookup
+from skate.tune.experiment._metrics import lookup
+from skate.tune.search._space import copy_tree, finite_number
 from skate.tune.search._wrapping import WrappingSearcher
 from skate.tune.search.searcher import Searcher, Suggestion
 

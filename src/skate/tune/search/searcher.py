@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from skate.tune.experiment._metrics import lookup
 from skate.tune.result import DONE
 from skate.tune.search._persistence import newest_file, read_state, write_state
-from skate.tune.search._space import lookup
 
 if TYPE_CHECKING:
     from skate.tune.experiment.trial import Trial

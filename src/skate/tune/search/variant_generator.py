@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from skate._base.suggestions import did_you_mean
+from skate.tune.search._placeholders import Placeholder
 from skate.tune.search._space import (
     Path,
     assign_value,
@@ -177,6 +178,10 @@ def _warn_if_outside(path: Path, expected: Any, value: Any) -> None:
     domain = to_domain(expected, path)
     if domain is None or has_domains(value):
         return
+    if isinstance(domain, Categorical):
+        objects = [each.value for each in domain.categories if isinstance(each, Placeholder)]
+        if any(each is value for each in objects):
+            return
     if not domain.is_valid(value):
         logger.warning(
             "The value %r of %r in points_to_evaluate is not in %s.",
@@ -296,6 +301,8 @@ class _Resolution:
     def read(self, path: Path) -> Any:
         """Return the value at a path for a function, sampled if it is a domain."""
         value = self._read_domain(path)
+        if isinstance(value, Placeholder):
+            return value.value
         if isinstance(value, dict):
             return _View(self, path)
         if isinstance(value, list | tuple) and has_domains(value):

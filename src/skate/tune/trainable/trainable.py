@@ -51,6 +51,12 @@ class Trainable:
         6
     """
 
+    # Those of the trial, which `setup` may read: its worker sets them before it calls `__init__`.
+    _trial_id = "default"
+    _trial_name = "default"
+    _trial_resources: PlacementGroupFactory | None = None
+    _logdir: str | None = None
+
     def __init__(
         self, config: dict[str, Any] | None = None, logger_creator: Any = None, storage: Any = None
     ) -> None:
@@ -59,10 +65,6 @@ class Trainable:
         self._iterations_since_restore = 0
         self._time_total = 0.0
         self._time_since_restore = 0.0
-        self._trial_id = "default"
-        self._trial_name = "default"
-        self._trial_resources: PlacementGroupFactory | None = None
-        self._logdir: str | None = None
         self.setup(self.config)
 
     # ------------------------------------------------------------ for subclasses
@@ -94,6 +96,10 @@ class Trainable:
 
     def log_result(self, result: dict[str, Any]) -> None:
         """Observe each result; for subclasses with loggers of their own."""
+
+    def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
+        """Write the model to a folder in these formats; return the paths by format."""
+        return {}
 
     def cleanup(self) -> None:
         """Release resources; called when the trial ends."""
@@ -187,6 +193,19 @@ class Trainable:
         self._time_total = metadata.get("time_total_s", 0.0)
         self._iterations_since_restore = 0
         self._time_since_restore = 0.0
+
+    def export_model(self, export_formats: list[str] | str, export_dir: str | None = None) -> dict[str, str]:
+        """Export the model with `_export_model`, which subclasses define.
+
+        Args:
+            export_formats: The formats; `ExportFormat` has names for some.
+            export_dir: The folder to write to; that of the trial by default.
+
+        Returns:
+            The paths of the exported models by format.
+        """
+        formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
+        return self._export_model(formats, export_dir or self._logdir or os.getcwd())
 
     def reset(self, new_config: dict[str, Any]) -> bool:
         """Adopt another configuration for another trial, from the beginning; return whether that worked."""

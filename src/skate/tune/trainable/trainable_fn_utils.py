@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate.air import _arguments as arguments
 from skate.tune._workers.session import need_session
+from skate.tune._workers.trainer_session import trainer_session
 
 if TYPE_CHECKING:
     from skate.train import Checkpoint
@@ -15,7 +16,7 @@ __all__ = ["get_checkpoint", "report"]
 
 
 def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) -> None:
-    """Report metrics, and optionally a checkpoint, to Tune.
+    """Report metrics, and optionally a checkpoint, to Tune; in the training function of a trainer, to the trainer.
 
     The call returns when the scheduler has decided that the trial continues. If the trial is over, the call does not
     return: the function ends as with `sys.exit()`, so that `finally` clauses and context managers run.
@@ -27,6 +28,11 @@ def report(metrics: Mapping[str, Any], *, checkpoint: Checkpoint | None = None) 
     Raises:
         RuntimeError: No trial runs in this process.
     """
+    if trainer_session() is not None:
+        from skate.train import report as report_to_trainer
+
+        report_to_trainer(dict(arguments.mapping("metrics", metrics)), checkpoint)
+        return
     session = need_session("tune.report()")
     arguments.mapping("metrics", metrics)
     if checkpoint is not None:
@@ -42,4 +48,5 @@ def get_checkpoint() -> Checkpoint | None:
     Raises:
         RuntimeError: No trial runs in this process.
     """
-    return need_session("tune.get_checkpoint()").checkpoint
+    trainer = trainer_session()
+    return need_session("tune.get_checkpoint()").checkpoint if trainer is None else trainer.checkpoint

@@ -128,6 +128,7 @@ def resolve(resources: Resources, config: dict[str, Any]) -> PlacementGroupFacto
 def resources_of(trainable: Any, config: dict[str, Any]) -> PlacementGroupFactory:
     """Return the resources of a trial: those of `with_resources`, of the class, or one CPU."""
     if is_trainable_class(trainable):
-        return trainable.default_resource_request(config) or _ONE_CPU
+        wanted = trainable.default_resource_request(config)
+        return resolve(wanted, config) if wanted else _ONE_CPU
     given = getattr(trainable, "_resources", None)
     return _ONE_CPU if given is None else resolve(given, config)

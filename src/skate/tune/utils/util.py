@@ -3,31 +3,111 @@
 from __future__ import annotations
 
 import datetime
+import logging
+import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 import skate
 from skate.air import _optional
+from skate.tune._workers.output import Tee
 from skate.tune.result import TRAINING_ITERATION
 from skate.tune.search._space import unflatten
 from skate.tune.trainable.trainable import Trainable
 from skate.util import inspect_serializability
 
 __all__ = [
+    "Tee",
     "date_str",
     "diagnose_serialization",
     "flatten_dict",
+    "retry_fn",
     "unflatten_dict",
     "validate_save_restore",
     "validate_warmstart",
     "wait_for_gpu",
+    "warn_if_slow",
 ]
+
+logger = logging.getLogger("skate.tune")
 
 
 def date_str() -> str:
     """Return the current local time, as it is used in names of folders."""
     return f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
+
+
+def retry_fn(
+    fn: Callable[[], Any],
+    exception_type: type[Exception] | Sequence[type[Exception]] = Exception,
+    num_retries: int = 3,
+    sleep_time: float = 1,
+    timeout: float | None = None,
+) -> bool:
+    """Call a function until it returns; return whether it has.
+
+    Args:
+        fn: The function.
+        exception_type: The exceptions after which it is called again.
+        num_retries: How often it is called at most.
+        sleep_time: The seconds between two calls.
+        timeout: The seconds after which a call counts as failed; its thread is left running. None for no limit.
+    """
+    kinds = exception_type if isinstance(exception_type, type) else tuple(exception_type)
+    for attempt in range(num_retries):
+        if attempt:
+            time.sleep(sleep_time)
+        returned = threading.Event()
+
+        def call(returned: threading.Event = returned) -> None:
+            try:
+                fn()
+            except kinds as error:
+                logger.warning("%s", error)
+            else:
+                returned.set()
+
+        thread = threading.Thread(target=call, daemon=True)
+        thread.start()
+        thread.join(timeout)
+        if returned.is_set():
+            return True
+    return False
+
+
+class warn_if_slow:  # noqa: N801  # Ray's name
+    """A context manager that logs a warning if its block takes long.
+
+    Args:
+        name: What the block does, for the message.
+        threshold: The seconds above which to warn; `$TUNE_WARN_THRESHOLD_S` or 0.5 by default.
+        message: The message, in which `{name}` and `{duration}` are replaced.
+        disable: Whether to log nothing.
+    """
+
+    DEFAULT_THRESHOLD = float(os.environ.get("TUNE_WARN_THRESHOLD_S", "0.5"))
+    DEFAULT_MESSAGE = "The `{name}` operation took {duration:.3f} s, which may be a performance bottleneck."
+
+    def __init__(
+        self, name: str, threshold: float | None = None, message: str | None = None, disable: bool = False
+    ) -> None:
+        self.name = name
+        self.threshold = self.DEFAULT_THRESHOLD if threshold is None else threshold
+        self.message = message or self.DEFAULT_MESSAGE
+        self.disable = disable
+        self.too_slow = False
+
+    def __enter__(self) -> Self:
+        self._start = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        duration = time.monotonic() - self._start
+        if not self.disable and duration > self.threshold:
+            self.too_slow = True
+            logger.warning("%s", self.message.format(name=self.name, duration=duration))
 
 
 def flatten_dict(

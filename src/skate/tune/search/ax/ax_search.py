@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from skate.air import _optional
+from skate.tune.experiment._metrics import lookup
 from skate.tune.search._global_random import GlobalRandom
 from skate.tune.search._library import LibrarySearcher
 from skate.tune.search._parameters import Parameter, list_parameters, unsupported
-from skate.tune.search._space import finite_number, lookup
+from skate.tune.search._space import finite_number
 from skate.tune.search.sample import Categorical, Float, Integer, LogUniform, Uniform
 
 __all__ = ["AxSearch"]

@@ -6,11 +6,12 @@ import logging
 from typing import Any, ClassVar
 
 from skate.air import _optional
+from skate.tune.experiment._metrics import lookup
 from skate.tune.result import TRAINING_ITERATION
 from skate.tune.search._global_random import GlobalRandom
 from skate.tune.search._library import LibrarySearcher
 from skate.tune.search._parameters import Parameter, list_parameters, unsupported
-from skate.tune.search._space import copy_tree, finite_number, lookup
+from skate.tune.search._space import copy_tree, finite_number
 from skate.tune.search.sample import Categorical, Float, Integer, LogUniform, Uniform
 from skate.tune.search.searcher import Suggestion
 

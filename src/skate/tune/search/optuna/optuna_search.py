@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from skate.air import _optional
+from skate.tune.experiment._metrics import lookup
 from skate.tune.result import TRAINING_ITERATION
 from skate.tune.search._distributions import multiples
 from skate.tune.search._library import LibrarySearcher
 from skate.tune.search._parameters import Parameter, list_parameters, unsupported
-from skate.tune.search._space import finite_number, flatten, format_path, lookup
+from skate.tune.search._space import finite_number, flatten, format_path
 from skate.tune.search.sample import Categorical, Float, Integer, LogUniform, Uniform
 from skate.tune.search.searcher import Names
 

@@ -1,0 +1,63 @@
+"""Trials of an earlier program, which a restored experiment continues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from skate.tune._experiment.recorder import read_trials
+from skate.tune._loop.settings import Settings
+from skate.tune.experiment import Trial
+from skate.tune.search._placeholders import ObjectTable
+from skate.tune.tune_config import ResumeConfig
+
+
+def read_all_trials(settings: Settings, names: Sequence[str]) -> list[Trial]:
+    """Return the stored trials of all experiments; those in one folder are told apart by their trainables.
+
+    Args:
+        settings: The experiments.
+        names: The names of their trainables.
+    """
+    folders = {each.folder.path: each.folder for each in settings.experiments}
+    trials: list[Trial] = []
+    for path, folder in folders.items():
+        there = [index for index, each in enumerate(settings.experiments) if each.folder.path == path]
+        by_name = {names[index]: index for index in reversed(there)}
+        for trial in read_trials(folder, folder.read_journal()) if folder.exists() else ():
+            trial.experiment = by_name.get(trial.trainable_name, there[0])
+            use_objects(trial, settings.experiments[trial.experiment].objects)
+            trials.append(trial)
+    return trials
+
+
+def prepare_trial(trial: Trial, resume: ResumeConfig) -> None:
+    """Set the status of a restored trial: it continues, starts again, or is left as it ended."""
+    kind = ResumeConfig.ResumeType
+    action = kind(
+        resume.errored
+        if trial.status == Trial.ERROR
+        else resume.finished
+        if trial.status == Trial.TERMINATED
+        else resume.unfinished
+    )
+    if action == kind.SKIP:
+        if not trial.is_finished():
+            trial.status = Trial.TERMINATED
+        return
+    trial.status = Trial.PENDING
+    trial.error = None
+    if action == kind.RESTART:
+        trial.checkpoint = None
+        trial.checkpoint_metrics = {}
+        trial.last_result = {}
+
+
+def use_objects(trial: Trial, objects: ObjectTable) -> None:
+    """Give a restored trial the objects of the search space in place of their placeholders."""
+    if not objects:
+        return
+    before = trial.config
+    trial.objects, trial.config = objects, objects.resolve(before)
+    for metrics in (trial.last_result, trial.checkpoint_metrics, *(each.metrics for each in trial.kept)):
+        if metrics.get("config") is before:
+            metrics["config"] = trial.config
