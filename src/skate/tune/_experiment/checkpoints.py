@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import skate
-from skate.exceptions import RayActorError, RayTaskError
+from skate.exceptions import RayError
 from skate.train import Checkpoint
 from skate.tune.impl.config import CheckpointConfig
 
@@ -86,7 +86,7 @@ class SaveHandle:
                 return None
             try:
                 name = None if self._reference is None else skate.get(self._reference)
-            except (RayTaskError, RayActorError) as error:
+            except RayError as error:
                 log.warning("a checkpoint could not be saved: %s", error)
                 return None
             self._saved = self._store(name)

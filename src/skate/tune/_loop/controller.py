@@ -11,7 +11,7 @@ from typing import Any
 
 import skate
 from skate._api import variables
-from skate.exceptions import RayActorError, RayTaskError
+from skate.exceptions import RayActorError, RayError, RayTaskError
 from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, select_dropped
 from skate.tune._experiment.folder import ExperimentFolder
@@ -22,6 +22,7 @@ from skate.tune._loop.settings import Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
 from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
 from skate.tune._workers.session import STOP_TIMEOUT_S
+from skate.tune._workers.trial_files import TrialFolderNotFoundError
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
 from skate.tune.result import DONE, EXPERIMENT_TAG, TIME_TOTAL_S, TRAINING_ITERATION, TRIAL_ID
@@ -76,7 +77,7 @@ class TuneController:
                 checkpoint_at_end=self._saves_at_end,
                 reuse_trainable=settings.reuse_trainables,
                 writes_params=os.environ.get(_NO_LOGGERS) != "1",
-                driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
+                changes_folder=variables.flag("CHDIR_TO_TRIAL_DIR", True),
             ),
         )
         # A search that learns from results is asked as late as possible, and other schedulers stop waiting trials.
@@ -201,6 +202,7 @@ class TuneController:
                 break
         if not self._pending:
             self._create_trial()  # it may take long: do so while others run
+        self._pool.end_idle_if_stalled()
 
     def _create_trial(self) -> bool:
         search = self._settings.search
@@ -219,6 +221,8 @@ class TuneController:
         if new:
             self._folder.create_trial(trial)
             self._recorder.added(trial)
+        elif not trial.is_finished():
+            os.makedirs(self._folder.trial_path(trial), exist_ok=True)
         if not trial.is_finished():
             self._live[trial] = None
             self._set_status(trial, trial.status)
@@ -296,7 +300,9 @@ class TuneController:
         trial = running.trial
         try:
             value = skate.get(reference)
-        except (RayTaskError, RayActorError) as error:
+        except RayError as error:  # of the trial, or of a worker that has died or was killed for its memory
+            if isinstance(error, RayTaskError):
+                self._check_storage(error.cause)
             if kind is Kind.STEP and self._running.get(trial) is running:
                 self._trial_failed(running, error)
             else:
@@ -313,6 +319,12 @@ class TuneController:
                 self._pool.release(running.worker)
             else:
                 self._stepped(running, value)
+
+    @staticmethod
+    def _check_storage(error: BaseException | None) -> None:
+        """Raise an error of a worker that does not see the folder of its trial, unless the folder was deleted."""
+        if isinstance(error, TrialFolderNotFoundError) and os.path.isdir(error.path):
+            raise error
 
     def _start_elsewhere(self, running: RunningTrial) -> None:
         """Make a trial pending that has not started on its worker."""
@@ -410,16 +422,16 @@ class TuneController:
 
     # ------------------------------------------------------------ ends
 
-    def _trial_failed(self, running: RunningTrial, error: RayTaskError | RayActorError) -> None:
+    def _trial_failed(self, running: RunningTrial, error: RayError) -> None:
         trial = running.trial
         if self._waiting.get(running.worker) is running:  # its worker died before it started
             self._discard(running.worker)
             return
         del self._running[trial]
-        if isinstance(error, RayActorError):
-            self._discard(running.worker)
-        else:
+        if isinstance(error, RayTaskError) and not isinstance(error, RayActorError):
             self._release(running.worker)
+        else:
+            self._discard(running.worker)
         trial.num_failures += 1
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
         if trial.max_failures < 0 or trial.num_failures <= trial.max_failures:

@@ -20,8 +20,7 @@ class WorkerSettings:
         checkpoint_at_end: Whether a class saves a checkpoint when it ends.
         reuse_trainable: Whether an instance of a class is kept for the next trial.
         writes_params: Whether the folder of each trial has a file with its configuration.
-        driver: The process of the driver. A worker in another process works in the folder of its trial; None to stay
-            in the folder of the program.
+        changes_folder: Whether a worker in a process of its own works in the folder of its trial.
     """
 
     experiment_name: str
@@ -30,7 +29,7 @@ class WorkerSettings:
     checkpoint_at_end: bool = False
     reuse_trainable: bool = False
     writes_params: bool = True
-    driver: int | None = None
+    changes_folder: bool = True
 
 
 @dataclass(frozen=True)
