@@ -15,7 +15,7 @@ from skate.train import ScalingConfig
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.tune.result_grid import ResultGrid
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 ENGINES = ["local"]
 Fit = Callable[..., ResultGrid]
 

@@ -127,8 +127,8 @@ def session_capacity() -> Capacity:
 def can_place(workers: Iterable[PlacementGroupFactory], nodes: Sequence[Amounts]) -> bool:
     """Return whether the bundles of workers have room on the nodes of an otherwise unused cluster.
 
-    The largest are placed first, each where it leaves the least. With workers of different sizes this may fail though
-    another placement exists.
+    The largest are placed first, each where it leaves the least, or the most if they must be on different nodes. With
+    workers of different sizes this may fail though another placement exists.
 
     >>> pair = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}])
     >>> can_place([pair, pair], [{"CPU": 2}, {"CPU": 1}, {"CPU": 1}])
@@ -142,21 +142,26 @@ def can_place(workers: Iterable[PlacementGroupFactory], nodes: Sequence[Amounts]
         bundles = [worker.required_resources] if worker.strategy == "STRICT_PACK" else worker.bundles
         taken: list[dict[str, float]] = []
         for bundle in bundles:
-            fitting = [node for node in free if _fits(node, bundle)]
             if worker.strategy == "STRICT_SPREAD":
-                fitting = [node for node in fitting if not any(node is each for each in taken)]
-            if not fitting:
+                others = [node for node in free if not any(node is each for each in taken)]
+                node = max(_fitting(bundle, others), key=_amount_of(bundle), default=None)
+            else:
+                node = min(_fitting(bundle, free), key=_amount_of(bundle), default=None)
+            if node is None:
                 return False
-            taken.append(_place(bundle, fitting))
+            taken.append(node)
+            for name, amount in bundle.items():
+                node[name] -= amount
     return True
 
 
-def _place(bundle: Amounts, fitting: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Take a bundle from the node where it leaves the least; return the node."""
-    best = min(fitting, key=lambda node: sum(node[name] for name in bundle))
-    for name, amount in bundle.items():
-        best[name] -= amount
-    return best
+def _fitting(bundle: Amounts, nodes: Iterable[dict[str, float]]) -> list[dict[str, float]]:
+    return [node for node in nodes if _fits(node, bundle)]
+
+
+def _amount_of(bundle: Amounts) -> Callable[[Amounts], float]:
+    """Return a function that returns how much a node has of the resources of a bundle."""
+    return lambda node: sum(node[name] for name in bundle)
 
 
 def _largest_bundle(worker: PlacementGroupFactory) -> float:

@@ -322,9 +322,11 @@ class TuneController:
 
     @staticmethod
     def _check_storage(error: BaseException | None) -> None:
-        """Raise an error of a worker that does not see the folder of its trial, unless the folder was deleted."""
-        if isinstance(error, TrialFolderNotFoundError) and os.path.isdir(error.path):
-            raise error
+        """Raise an error of a worker that does not see the folder of its trial; create a folder that was deleted."""
+        if isinstance(error, TrialFolderNotFoundError):
+            if os.path.isdir(error.path):
+                raise error
+            os.makedirs(error.path)
 
     def _start_elsewhere(self, running: RunningTrial) -> None:
         """Make a trial pending that has not started on its worker."""
