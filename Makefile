@@ -109,7 +109,7 @@ steady: $(VENV)/.test ## `make test` once for each of SEEDS, in random order, be
 frameworks: $(VENV)/.frameworks ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray
 	$(call timed,$(PYTEST) --suite frameworks $(ARGS))
 
-ray: $(VENV)/.test ## the contract of the engines, and a part of datasets, training and Serve, on a Ray cluster of three nodes
+ray: $(VENV)/.test ## the contract of the engines, and a part of datasets, training, tuning and Serve, on a Ray cluster of three nodes
 	$(call timed,$(ON_RAY) --suite ray $(ARGS))
 
 ray-more: $(VENV)/.test ## the rest of what runs on a Ray cluster

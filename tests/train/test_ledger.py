@@ -267,6 +267,13 @@ def test_a_worker_that_never_reports_is_waited_for_once() -> None:
     assert len(ledger.kept) == 4
 
 
+def test_a_worker_whose_reports_are_needed_is_waited_for_until_it_ends() -> None:
+    ledger = ReportLedger(2, waits_for=[0])
+    assert [done for index in range(5) for done in ledger.reported(1, {"step": index})] == []
+    assert [each.index for each in ledger.reported(0, {"step": 0})] == [0]
+    assert [each.index for each in ledger.ended(0)] == [1, 2, 3, 4]
+
+
 def test_what_will_be_a_checkpoint_is_known_while_it_is_stored() -> None:
     ledger = ReportLedger(2)
     for rank in (0, 1):

@@ -15,6 +15,8 @@ import pytest
 
 from skate import tune
 
+pytestmark = pytest.mark.ray_more
+
 PROGRAM = """
 import sys, time
 from skate import tune

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from skate import tune
 from skate.tune.experiment import Trial
 from skate.tune.schedulers import FIFOScheduler, TrialScheduler
 from tests.tune.test_tuner import Counting
+
+pytestmark = pytest.mark.ray_more
 
 
 def report_x(config: dict[str, Any]) -> dict[str, Any]:
@@ -148,6 +151,19 @@ class TestRuns:
             Counting, param_space={"end": 3}, tune_config=settings, run_config=config
         ).fit()
         assert [metrics["value"] for _, metrics in result.best_checkpoints or []] == [1, 2, 3]
+
+    def test_a_trial_whose_folder_was_deleted_starts_again(self, tmp_path: Path) -> None:
+        def function(config: dict[str, Any]) -> dict[str, Any]:
+            if not (tmp_path / "again").exists():
+                raise ValueError("once")
+            return {"x": 1}
+
+        tune.Tuner(function, run_config=run_config(tmp_path)).fit()
+        (folder,) = (path for path in (tmp_path / "experiment").iterdir() if path.is_dir())
+        shutil.rmtree(folder)
+        (tmp_path / "again").touch()
+        (result,) = tune.Tuner.restore(str(tmp_path / "experiment"), function, restart_errored=True).fit()
+        assert (result.error, result.metrics["x"]) == (None, 1)
 
     def test_resuming_by_name_takes_the_new_callbacks(self, tmp_path: Path) -> None:
         class Interrupt(tune.Callback):

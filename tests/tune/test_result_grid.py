@@ -13,6 +13,8 @@ import pytest
 from skate import tune
 from skate.tune.result import AUTO_RESULT_KEYS
 
+pytestmark = pytest.mark.ray_more
+
 PEAK = 100
 
 

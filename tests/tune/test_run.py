@@ -12,7 +12,7 @@ import pytest
 from skate import tune
 from skate.tune.logger import CSVLoggerCallback, TBXLoggerCallback
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 
 
 def parabola(config: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from skate.tune._loop.worker_pool import WorkerPool
 Fit = Callable[..., tune.ResultGrid]
 ENGINES = ["local"]
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 
 
 @pytest.fixture

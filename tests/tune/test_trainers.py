@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from skate.train import ScalingConfig
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.tune.result_grid import ResultGrid
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 ENGINES = ["local"]
 Fit = Callable[..., ResultGrid]
 
@@ -88,6 +89,30 @@ def test_a_failed_trial_resumes_from_its_latest_checkpoint(fit: Fit, tmp_path: P
 def test_a_trial_that_stops_ends_the_workers_of_its_trainer(fit: Fit) -> None:
     (result,) = fit(trainer(rate=1, steps=1000), run={"stop": {"score": 3}})
     assert result.metrics["score"] == 3
+
+
+@pytest.mark.parametrize("saving", [(), (1,), (0, 1)])
+def test_every_result_is_one_of_rank_0_though_another_worker_is_faster(
+    fit: Fit, tmp_path: Path, saving: tuple[int, ...]
+) -> None:
+    def function(config: dict[str, Any]) -> None:
+        rank = train.get_context().get_world_rank()
+        if rank == 0:
+            while not (tmp_path / "reported").exists():
+                time.sleep(0.01)
+        for step in range(6):
+            with tempfile.TemporaryDirectory() as folder:
+                Path(folder, str(rank)).touch()
+                checkpoint = train.Checkpoint(folder) if rank in saving else None
+                train.report({"step": step, "rank": rank}, checkpoint=checkpoint)
+        (tmp_path / "reported").touch()
+
+    (result,) = fit(DataParallelTrainer(function, scaling_config=ScalingConfig(num_workers=2)))
+    assert result.error is None
+    history = result.metrics_dataframe
+    assert list(zip(history["step"], history["rank"], strict=True)) == [(step, 0) for step in range(6)]
+    if saving:
+        assert sorted(path.name for path in Path(result.checkpoint.path).iterdir()) == list(map(str, saving))
 
 
 def test_an_argument_that_the_trainer_does_not_have_is_refused(fit: Fit) -> None:

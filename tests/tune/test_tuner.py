@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 
 import pytest
 
+import skate
 from skate import tune
-from skate.exceptions import RayTaskError
+from skate.exceptions import OutOfMemoryError, RayTaskError
 from skate.tune.result_grid import ResultGrid
 from skate.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("engine")]
 
 Fit = Callable[..., ResultGrid]
 
@@ -328,3 +330,33 @@ def test_a_trial_whose_result_cannot_be_written_fails_and_the_others_go_on(fit: 
     results = fit(function, {"x": tune.grid_search(list(range(6)))}, max_concurrent_trials=1)
     assert [result.error is None for result in results] == [x != 1 for x in range(6)]
     assert "IsADirectoryError" in str(results.errors[0])
+
+
+def test_a_worker_that_is_killed_for_its_memory_fails_its_trial_only(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got = skate.get
+    error = OutOfMemoryError("the node is low on memory")
+
+    def get(reference: Any) -> Any:
+        value = got(reference)
+        if value.report.metrics["loss"] == 1:
+            raise error
+        return value
+
+    monkeypatch.setattr("skate.tune._loop.controller.skate.get", get)
+    results = fit(parabola, {"x": tune.grid_search([0, 2, 5])})
+    assert [result.error for result in results] == [None, error, None]
+
+
+def test_a_trial_whose_folder_was_deleted_fails_and_the_others_go_on(fit: Fit, tmp_path: Path) -> None:
+    class DeleteNext(tune.Callback):
+        def on_trial_complete(self, trial: Any, **info: Any) -> None:
+            if trial.config["x"] == 0:
+                (folder,) = (tmp_path / "experiment").glob("*x=1")
+                shutil.rmtree(folder)
+
+    one_at_a_time = tune.with_resources(parabola, tune.PlacementGroupFactory([{"CPU": 1}] * 4))
+    results = fit(one_at_a_time, {"x": tune.grid_search([0, 1, 2])}, run={"callbacks": [DeleteNext()]})
+    assert [result.error is None for result in results] == [True, False, True]
+    assert "x=1 does not exist on" in str(results.errors[0])

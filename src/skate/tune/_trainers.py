@@ -63,9 +63,18 @@ class TrainerFunction:
 class _ReportToTune(UserCallback):
     """Reports what rank 0 reported."""
 
+    _needs_rank_0 = True
+
+    def __init__(self) -> None:
+        self._checkpoints: set[str] = set()
+
     def after_report(
         self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
     ) -> None:
+        if checkpoint is not None:
+            if checkpoint.path in self._checkpoints:
+                return  # a slow worker has added its part to it
+            self._checkpoints.add(checkpoint.path)
         need_session("TrainerFunction").report(metrics[0], checkpoint)
 
 

@@ -104,6 +104,7 @@ class ReportLedger:
         keep: How many checkpoints to keep; all if None.
         score: The metric by which the best are kept; None to keep the latest.
         order: Whether the highest or the lowest score is best.
+        waits_for: Ranks whose reports are always waited for.
     """
 
     def __init__(
@@ -115,13 +116,14 @@ class ReportLedger:
         keep: int | None = None,
         score: str | None = None,
         order: Literal["max", "min"] = "max",
+        waits_for: Iterable[int] = (),
     ) -> None:
         self.kept = list(kept)
         self.first = self.next = first
         self._keep, self._score, self._order = keep, score, order
         self._made = [0] * world_size
         self._ended = [False] * world_size
-        self._contributors: set[int] = set()  # ranks that have reported a checkpoint
+        self._contributors = set(waits_for)  # and ranks that have reported a checkpoint
         self._reports: dict[int, _Report] = {}
         self._past: dict[int, _Report] = {}  # complete, but a late worker may still add to the checkpoint
 

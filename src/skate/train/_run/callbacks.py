@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from skate.air.config import RunCallback
 
@@ -17,6 +17,9 @@ class UserCallback(RunCallback):
     Derive from it, override the methods that you need, and pass an instance in `RunConfig(callbacks=[…])`. An exception
     in a method ends the run.
     """
+
+    # Whether a report is complete only with that of rank 0; otherwise a worker that lags behind is left out.
+    _needs_rank_0: ClassVar[bool] = False
 
     def after_report(
         self, run_context: RunContext, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None

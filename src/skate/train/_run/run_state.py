@@ -11,6 +11,7 @@ from skate.train._reports import positions
 from skate.train._reports.messages import CheckpointStored, Finished, Message, Reported
 from skate.train._reports.metrics import numbers
 from skate.train._reports.report_ledger import CompletedReport, KeptCheckpoint, ReportLedger, Status
+from skate.train._run.callbacks import UserCallback
 from skate.train._run.run_context import RunContext
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.result import Result
@@ -84,7 +85,13 @@ class RunState:
             keep=keep.num_to_keep,
             score=keep.checkpoint_score_attribute,
             order=keep.checkpoint_score_order,
+            waits_for=[0] if self._needs_rank_0 else (),
         )
+
+    @property
+    def _needs_rank_0(self) -> bool:
+        callbacks = self._context.run_config.callbacks or ()
+        return any(isinstance(each, UserCallback) and each._needs_rank_0 for each in callbacks)
 
     @property
     def start_from(self) -> Checkpoint | None:

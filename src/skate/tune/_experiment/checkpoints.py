@@ -10,7 +10,7 @@ from numbers import Real
 from typing import Any
 
 import skate
-from skate.exceptions import RayActorError, RayTaskError
+from skate.exceptions import RayError
 from skate.train import Checkpoint
 from skate.tune.experiment._metrics import lookup
 from skate.tune.impl.config import CheckpointConfig
@@ -89,7 +89,7 @@ class SaveHandle:
                 return None
             try:
                 name = None if self._reference is None else skate.get(self._reference)
-            except (RayTaskError, RayActorError) as error:
+            except RayError as error:
                 log.warning("a checkpoint could not be saved: %s", error)
                 return None
             self._saved = self._store(name)

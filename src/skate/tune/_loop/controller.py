@@ -10,7 +10,7 @@ from sys import intern
 from typing import Any
 
 import skate
-from skate.exceptions import RayActorError, RayTaskError
+from skate.exceptions import RayActorError, RayError, RayTaskError
 from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, select_dropped
 from skate.tune._loop.calls import Calls, Kind, RunningTrial
@@ -19,6 +19,7 @@ from skate.tune._loop.settings import ExperimentSettings, Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
 from skate.tune._workers.messages import Assignment, Report, Step
 from skate.tune._workers.session import STOP_TIMEOUT_S
+from skate.tune._workers.trial_files import TrialFolderNotFoundError
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
 from skate.tune.result import DONE, EXPERIMENT_TAG, TIME_TOTAL_S, TRAINING_ITERATION, TRIAL_ID
@@ -193,6 +194,7 @@ class TuneController:
                 break
         if not self._pending:
             self._create_trial()  # it may take long: do so while others run
+        self._pool.end_idle_if_stalled()
 
     def _create_trial(self) -> bool:
         search = self._settings.search
@@ -219,6 +221,8 @@ class TuneController:
             experiment.recorder.added(trial)
             if experiment.recorder is not self._recorders[0]:
                 self._recorders[0].created += 1  # beside the state of the search, which creates all trials
+        elif not trial.is_finished():
+            os.makedirs(experiment.folder.trial_path(trial), exist_ok=True)
         if not trial.is_finished():
             self._live[trial] = None
             self._set_status(trial, trial.status)
@@ -298,7 +302,9 @@ class TuneController:
         trial = running.trial
         try:
             value = skate.get(reference)
-        except (RayTaskError, RayActorError) as error:
+        except RayError as error:  # of the trial, or of a worker that has died or was killed for its memory
+            if isinstance(error, RayTaskError):
+                self._check_storage(error.cause)
             if kind is Kind.STEP and self._running.get(trial) is running:
                 self._trial_failed(running, error)
             else:
@@ -315,6 +321,14 @@ class TuneController:
                 self._pool.release(running.worker)
             else:
                 self._stepped(running, value)
+
+    @staticmethod
+    def _check_storage(error: BaseException | None) -> None:
+        """Raise an error of a worker that does not see the folder of its trial; create a folder that was deleted."""
+        if isinstance(error, TrialFolderNotFoundError):
+            if os.path.isdir(error.path):
+                raise error
+            os.makedirs(error.path)
 
     def _start_elsewhere(self, running: RunningTrial) -> None:
         """Make a trial pending that has not started on its worker."""
@@ -425,16 +439,16 @@ class TuneController:
 
     # ------------------------------------------------------------ ends
 
-    def _trial_failed(self, running: RunningTrial, error: RayTaskError | RayActorError) -> None:
+    def _trial_failed(self, running: RunningTrial, error: RayError) -> None:
         trial = running.trial
         if self._waiting.get(running.worker) is running:  # its worker died before it started
             self._discard(running.worker)
             return
         del self._running[trial]
-        if isinstance(error, RayActorError):
-            self._discard(running.worker)
-        else:
+        if isinstance(error, RayTaskError) and not isinstance(error, RayActorError):
             self._release(running.worker)
+        else:
+            self._discard(running.worker)
         trial.num_failures += 1
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
         if trial.max_failures < 0 or trial.num_failures <= trial.max_failures:

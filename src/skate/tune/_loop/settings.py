@@ -71,7 +71,7 @@ class ExperimentSettings:
             export_formats=tuple(self.export_formats),
             log_to_file=log_files(self.run.log_to_file),
             writes_params=os.environ.get(_NO_LOGGERS) != "1",
-            driver=os.getpid() if variables.flag("CHDIR_TO_TRIAL_DIR", True) else None,
+            changes_folder=variables.flag("CHDIR_TO_TRIAL_DIR", True),
         )
 
     @property

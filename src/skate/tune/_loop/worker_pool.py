@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import skate
+from skate.tune._loop.capacity import ClusterCapacity, session_capacity
 from skate.tune._workers.messages import WorkerSettings
 from skate.tune._workers.worker import TrialWorker
 from skate.tune.execution.placement_groups import PlacementGroupFactory, TrainerResources
@@ -14,7 +16,7 @@ from skate.util.placement_group import PlacementGroup, remove_placement_group
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 MAX_TRIALS = 2  # of one worker: one that runs, and one that waits for it
-_TOLERANCE = 1e-6  # of sums of fractions
+_STALLED_S = 15.0  # for the start of a process of a cluster; a worker that takes longer lacks resources
 
 
 @dataclass(eq=False)
@@ -51,8 +53,10 @@ class WorkerPool:
         self._kinds = kinds
         self._idle: dict[tuple[int, PlacementGroupFactory], list[Worker]] = {}
         self._live: dict[Worker, None] = {}
-        self._free = skate.available_resources()
-        self._total = skate.cluster_resources()
+        self._capacity = session_capacity()
+        self._starting: dict[
+            Worker, tuple[Any, float]
+        ] = {}  # of a cluster, with references that are ready once they run
 
     def acquire(
         self, resources: PlacementGroupFactory, kind: int = 0, *, force: bool = False
@@ -97,30 +101,34 @@ class WorkerPool:
         """End a worker."""
         if worker in self._live:
             del self._live[worker]
-            self._change_free(worker.resources, 1)
+            self._capacity.give_back(worker.resources)
             skate.kill(worker.actor)
             if worker.group is not None:
                 remove_placement_group(worker.group)
 
     def get_num_cpus(self) -> float:
         """Return the number of CPUs of the session."""
-        return self._total.get("CPU", 0.0)
+        return self._capacity.total.get("CPU", 0.0)
 
     def get_num_gpus(self) -> float:
         """Return the number of GPUs of the session."""
-        return self._total.get("GPU", 0.0)
+        return self._capacity.total.get("GPU", 0.0)
 
     def why_impossible(self, resources: PlacementGroupFactory) -> str:
         """Return why a session as large as this one can never run a trial with these resources; "" if it can."""
-        lacking = {
-            name: amount
-            for name, amount in resources.required_resources.items()
-            if amount > self._total.get(name, 0.0) + _TOLERANCE
-        }
-        if not lacking:
-            return ""
-        there = {name: self._total.get(name, 0.0) for name in lacking}
-        return f"the trial needs {lacking}, and the session has {there}"
+        return self._capacity.why_impossible(resources)
+
+    def end_idle_if_stalled(self) -> None:
+        """End idle workers if another one has been waiting for resources: no node of the cluster has room for both."""
+        if not self._starting:
+            return
+        for worker, (ready, _) in list(self._starting.items()):
+            if worker not in self._live or skate.wait([ready], timeout=0, fetch_local=False)[0]:
+                del self._starting[worker]
+        if any(time.monotonic() - created > _STALLED_S for _, created in self._starting.values()):
+            for worker in [worker for idle in self._idle.values() for worker in idle]:
+                self.discard(worker)
+            self._idle.clear()
 
     def clean_up(self, timeout: float) -> None:
         """Let idle workers clean up the trainables that they have kept for the next trial.
@@ -140,25 +148,15 @@ class WorkerPool:
 
     def _make_room(self, resources: PlacementGroupFactory) -> bool:
         """Return whether the resources are free, after ending idle workers with other resources."""
-        while not self._is_free(resources):
+        while not self._capacity.has_room(resources):
             others = next((workers for workers in self._idle.values() if workers), None)
             if others is None:
                 return False
             self.discard(others.pop())
         return True
 
-    def _is_free(self, resources: PlacementGroupFactory) -> bool:
-        return all(
-            self._free.get(name, 0.0) >= amount - _TOLERANCE
-            for name, amount in resources.required_resources.items()
-        )
-
-    def _change_free(self, resources: PlacementGroupFactory, sign: int) -> None:
-        for name, amount in resources.required_resources.items():
-            self._free[name] = self._free.get(name, 0.0) + sign * amount
-
     def _create(self, kind: int, resources: PlacementGroupFactory) -> Worker:
-        self._change_free(resources, -1)
+        self._capacity.take(resources)
         head = resources.head_bundle
         options: dict[str, Any] = {
             "num_cpus": head.pop("CPU", 0.0),
@@ -179,4 +177,6 @@ class WorkerPool:
         actor = skate.remote(TrialWorker).options(**options).remote(*self._kinds[kind], resources)
         worker = Worker(actor, kind, resources, group)
         self._live[worker] = None
+        if isinstance(self._capacity, ClusterCapacity):
+            self._starting[worker] = actor.__ray_ready__.remote(), time.monotonic()
         return worker

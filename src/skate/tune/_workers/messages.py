@@ -23,8 +23,7 @@ class WorkerSettings:
         writes_params: Whether the folder of each trial has a file with its configuration.
         export_formats: The formats in which a class exports its model when a trial ends.
         log_to_file: The files in the folder of a trial for its output and its errors; None to write no files.
-        driver: The process of the driver. A worker in another process works in the folder of its trial; None to stay
-            in the folder of the program.
+        changes_folder: Whether a worker in a process of its own works in the folder of its trial.
     """
 
     experiment_name: str
@@ -36,7 +35,7 @@ class WorkerSettings:
     writes_params: bool = True
     export_formats: tuple[str, ...] = ()
     log_to_file: tuple[str | None, str | None] | None = None
-    driver: int | None = None
+    changes_folder: bool = True
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from collections.abc import Mapping
 from typing import Any
 
 from skate.air._json import as_json
 from skate.tune._workers.messages import Assignment, Report
+from skate.tune.error import TuneError
 from skate.tune.result import DONE, EXPERIMENT_TAG, EXPR_PARAM_FILE, EXPR_RESULT_FILE, TRIAL_ID
 
 _JSON = json.JSONEncoder(default=as_json)
+
+
+class TrialFolderNotFoundError(TuneError):
+    """The folder of a trial, which the driver has created, does not exist where its worker runs.
+
+    Args:
+        trial: The name of the trial.
+        path: The folder.
+        node: The machine of the worker.
+    """
+
+    def __init__(self, trial: str, path: str, node: str) -> None:
+        super().__init__(trial, path, node)
+        self.path = path
+        self._text = (
+            f"trial {trial} cannot store its files: its folder {path} does not exist on {node}. The nodes of a cluster "
+            "must share the folder of the experiment: set RunConfig(storage_path=…) to a folder that is mounted on all "
+            "of them."
+        )
+
+    def __str__(self) -> str:
+        return self._text
 
 
 class TrialFiles:
@@ -23,6 +47,9 @@ class TrialFiles:
         assignment: The trial.
         config: Its configuration as the files show it; that of the trial by default.
         writes_params: Whether to write the configuration.
+
+    Raises:
+        TrialFolderNotFoundError: The folder does not exist on this machine.
     """
 
     def __init__(
@@ -36,10 +63,15 @@ class TrialFiles:
             "config": config,
         }
         self._held: Mapping[str, Any] | None = None
-        os.makedirs(self._folder, exist_ok=True)
-        if writes_params:
-            with open(f"{self._folder}/{EXPR_PARAM_FILE}", "w", encoding="utf-8") as file:
-                file.write(_JSON.encode(config))
+        # A worker does not create the folder: it would be a second one if the nodes share no storage.
+        try:
+            if writes_params:
+                with open(f"{self._folder}/{EXPR_PARAM_FILE}", "w", encoding="utf-8") as file:
+                    file.write(_JSON.encode(config))
+            else:
+                os.stat(self._folder)
+        except FileNotFoundError:
+            raise TrialFolderNotFoundError(assignment.trial_name, self._folder, platform.node()) from None
 
     def hold(self, report: Report) -> None:
         """Keep a result until `write`."""

@@ -32,6 +32,7 @@ from skate.tune.result import (
 from skate.tune.trainable.trainable import Trainable
 from skate.tune.trainable.util import is_trainable_class
 from skate.util import get_node_ip_address
+from skate.util._session import engine_name
 
 if TYPE_CHECKING:
     from skate.tune._workers.checkpoint_store import CheckpointStore
@@ -72,7 +73,7 @@ class TrialWorker:
         self._trainable = trainable
         self._settings = settings
         self._resources = resources
-        self._changes_folder = settings.driver not in (None, os.getpid())
+        self._changes_folder = settings.changes_folder and engine_name() != "inline"
         if self._changes_folder:
             os.environ[ORIGINAL_FOLDER] = os.getcwd()
         self._kept: Trainable | None = None
