@@ -14,7 +14,7 @@ import pytest
 import skate
 from skate import tune
 from skate.cli.tune.selection import parse_filter
-from skate.tune._experiment.folder import TUNER, ExperimentFolder
+from skate.tune._experiment.folder import OBJECTIVE, TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
 from skate.tune._workers.messages import Assignment, Report
 from skate.tune._workers.trial_files import TrialFiles
@@ -179,6 +179,8 @@ def test_the_summary_does_without_a_metric(cli: Cli, first: str, tmp_path: Path)
     copy = tmp_path / "copy"
     shutil.copytree(first, copy)
     (copy / TUNER).write_bytes(b"needs a module of the program")
+    assert "best_value   0.5" in cli("tune", "show", str(copy)).out  # nothing is unpickled
+    (copy / OBJECTIVE).unlink()
     done = cli("tune", "show", str(copy))
     assert "pass --metric and --mode" in done.err
     assert "trials" in done.out

@@ -37,10 +37,14 @@ class TrainerFunction:
         return TrainerResources([{}, *[scaling.bundle] * scaling.max_workers])
 
     def __call__(self, config: dict[str, Any]) -> None:
-        assignment = need_session("TrainerFunction").assignment
+        session = need_session("TrainerFunction")
+        assignment, storage = session.assignment, session.settings.storage
         trainer = self._trainer._configured(config)
         run = copy.copy(trainer.run_config)
-        run.storage_path, run.storage_filesystem = assignment.folder, None
+        if storage is None:
+            run.storage_path, run.storage_filesystem = assignment.folder, None
+        else:
+            run.storage_path, run.storage_filesystem = storage.path_of(assignment.folder), storage.filesystem
         run.name = f"run_{assignment.iteration:06d}"
         run.checkpoint_config = CheckpointConfig()  # the experiment decides which are kept
         run.callbacks = [*(run.callbacks or []), _ReportToTune()]

@@ -22,15 +22,13 @@ class TrialStorage:
     Attributes:
         storage_filesystem: The filesystem of all paths.
         trial_fs_path: The trial's folder.
+        trial_working_directory: The folder that the trial works in, unless `RAY_CHDIR_TO_TRIAL_DIR` is 0. If the
+            experiment is not stored on a local disk, its files are uploaded to `trial_fs_path`.
     """
 
     storage_filesystem: pafs.FileSystem
     trial_fs_path: str
-
-    @property
-    def trial_working_directory(self) -> str:
-        """The folder that the trial works in, unless `RAY_CHDIR_TO_TRIAL_DIR` is 0."""
-        return self.trial_fs_path
+    trial_working_directory: str
 
     @property
     def trial_dir_name(self) -> str:
@@ -73,7 +71,7 @@ class TuneContext:
         return need_session("get_trial_resources()").resources
 
     def get_trial_dir(self) -> str:
-        """Return the trial's folder."""
+        """Return the trial's folder on this machine."""
         return need_session("get_trial_dir()").assignment.folder
 
     def get_experiment_name(self) -> str:
@@ -85,7 +83,10 @@ class TuneContext:
         import pyarrow.fs as pafs
 
         session = need_session("get_storage()")
-        return TrialStorage(session.settings.filesystem or pafs.LocalFileSystem(), session.assignment.folder)
+        storage, folder = session.settings.storage, session.assignment.folder
+        if storage is None:
+            return TrialStorage(pafs.LocalFileSystem(), folder, folder)
+        return TrialStorage(storage.filesystem, storage.path_of(folder), folder)
 
     def get_world_size(self) -> int:
         """Return the number of processes of the trial, which is 1."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pyarrow.fs as pafs
+
 from skate._base.suggestions import did_you_mean
+from skate.train import Checkpoint
 from skate.tune._validation import check_param_space
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.callback import Callback
@@ -22,7 +24,7 @@ from skate.tune.impl.config import (
     RunConfig,
     StopCriterion,
     adapt_config,
-    local_folder,
+    is_local,
 )
 from skate.tune.registry import get_trainable_cls
 from skate.tune.schedulers import TrialScheduler, create_scheduler
@@ -98,11 +100,11 @@ def run(
         log_to_file: See `RunConfig`.
         trial_name_creator: Returns the name of a trial.
         trial_dirname_creator: Returns the name of a trial's folder.
-        sync_config: Accepted for programs written for Ray; has no effect.
+        sync_config: When results are uploaded to a storage that is not a local disk.
         export_formats: Accepted for programs written for Ray; has no effect.
         max_failures: How often a failed trial is restarted.
         fail_fast: Whether the experiment ends at the first failed trial.
-        restore: The path of a checkpoint that every new trial starts from.
+        restore: The path or URI of a checkpoint that every new trial starts from.
         resume: Whether to continue the experiment of the same name, if there is one: True, False, "AUTO", which is
             True, or "AUTO+ERRORED", which also continues failed trials. "RESTART_ERRORED" starts them again, and
             "ERRORED_ONLY" and "RESTART_ERRORED_ONLY" end the unfinished ones.
@@ -166,6 +168,7 @@ def run(
         storage_filesystem=storage_filesystem,
         failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
         checkpoint_config=checkpoints,
+        sync_config=sync_config,
         verbose=verbose,
         stop=stop,
         callbacks=list(callbacks or []),
@@ -175,9 +178,10 @@ def run(
     check_param_space(config, "config")
     tuner = Tuner(trainable, param_space=config, tune_config=tune_config, run_config=run_config)
     if restore is not None:
-        tuner._checkpoint = str(local_folder(restore))
-        if not os.path.isdir(tuner._checkpoint):
-            raise FileNotFoundError(f"`restore` is {restore!r}, and {tuner._checkpoint} is no folder.")
+        checkpoint = Checkpoint(restore)
+        if checkpoint.filesystem.get_file_info(checkpoint.path).type != pafs.FileType.Directory:
+            raise FileNotFoundError(f"`restore` is {restore!r}, and {checkpoint.path} is no folder.")
+        tuner._checkpoint = checkpoint.path if is_local(restore) else restore
     if resume:
         if name is None:
             raise ValueError("`resume` needs the `name` of the experiment to continue.")

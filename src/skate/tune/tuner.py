@@ -6,13 +6,17 @@ import copy
 import dataclasses
 import datetime
 import os
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import skate
+from skate.train._storage import folders
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.tune._experiment.folder import TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder, read_trials
+from skate.tune._experiment.staging import open_folder
+from skate.tune._experiment.uploads import Uploader, open_for_run
 from skate.tune._loop.controller import TuneController
 from skate.tune._loop.settings import Settings
 from skate.tune._trainers import TrainerFunction, check_space, run_config_of
@@ -27,7 +31,7 @@ from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
-from skate.tune.impl.config import RunConfig, adapt_config, local_folder
+from skate.tune.impl.config import RunConfig, adapt_config
 from skate.tune.progress_reporter import ReporterCallback
 from skate.tune.registry import check_trainable, get_trainable_cls
 from skate.tune.result_grid import ResultGrid
@@ -103,7 +107,7 @@ class Tuner:
         folder = self._folder()
         if not folder.exists():
             folder.create()
-            folder.write_state(self._state(), TUNER)
+            self._write_settings(folder)
 
     if not TYPE_CHECKING:
 
@@ -135,24 +139,24 @@ class Tuner:
         The folder must be trusted: parts of it are unpickled.
 
         Args:
-            path: The experiment's folder.
+            path: The experiment's folder: a local path or a URI.
             trainable: The same trainable, or a changed one of the same name.
             resume_unfinished: Whether unfinished trials continue from their latest checkpoints; otherwise they end.
             resume_errored: Whether failed trials continue from their latest checkpoints.
             restart_errored: Whether failed trials start again.
             param_space: The same search space, whose parameters are checked. The search continues with that of the
                 first run, also where values differ.
-            storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
+            storage_filesystem: The filesystem of the path; determined by the path if not given.
 
         Raises:
             FileNotFoundError: The folder holds no experiment.
             ValueError: The trainable has another name, or the search space has other parameters.
         """
-        folder = ExperimentFolder(local_folder(path, storage_filesystem))
+        folder = open_folder(path, storage_filesystem)
         stored = folder.read_state(TUNER)
         if stored is None:
             raise FileNotFoundError(
-                f"{folder.path} holds no experiment to restore: `path` must be the folder of one experiment."
+                f"{folder.location} holds no experiment to restore: `path` must be the folder of one experiment."
             )
         check_same_trainable(
             trainable_name(type(trainable) if isinstance(trainable, DataParallelTrainer) else trainable),
@@ -162,7 +166,8 @@ class Tuner:
             check_param_space(param_space)
             check_same_space(param_space, stored["param_space"])
         run_config = stored["run_config"]
-        run_config.storage_path, run_config.name = str(folder.path.parent), folder.path.name
+        run_config.storage_path, run_config.name = os.path.split(folder.path)
+        run_config.storage_filesystem = None if folder.is_local else folder.filesystem
         tuner = cls(
             trainable,
             param_space=param_space if param_space is not None else stored["param_space"],
@@ -197,7 +202,7 @@ class Tuner:
 
         That is the case as soon as a `Tuner` with a name has been created.
         """
-        return (local_folder(path, storage_filesystem) / TUNER).exists()
+        return open_folder(path, storage_filesystem).has(TUNER)
 
     # ------------------------------------------------------------ running
 
@@ -207,22 +212,28 @@ class Tuner:
         Failed trials do not fail the experiment; `ResultGrid.errors` has their exceptions.
 
         Raises:
-            TuneError: The experiment cannot run, or a trial does not report the metric.
+            TuneError: The experiment cannot run, a trial does not report the metric, or the results could not be
+                uploaded to the storage at the end; then `get_results` returns them.
             ValueError: The settings contradict each other.
         """
         assert self._run_config.checkpoint_config is not None
         check_checkpoint_config(self._trainable, self._run_config.checkpoint_config)
         if not skate.is_initialized():
             skate.init()
-        folder = self._folder()
         settings = self._settings()
-        recorder = Recorder(folder)
+        with open_for_run(self._folder(), self._run_config.sync_config) as (folder, uploader):
+            controller = self._run(folder, uploader, settings)
+            self._results = self._grid(folder, controller.get_trials())
+        return self._results
+
+    def _run(self, folder: ExperimentFolder, uploader: Uploader | None, settings: Settings) -> TuneController:
+        recorder = Recorder(folder, uploader)
         try:
             trials = self._restored(folder, settings) if self._resume is not None else []
             recorder.created = len(trials)
             if self._resume is None:
                 recorder.start()
-                folder.write_state(self._state(), TUNER)
+                self._write_settings(folder)
             else:
                 recorder.restart(trials)
             progress = self._progress(folder)
@@ -243,12 +254,11 @@ class Tuner:
                 recorder.save_state(settings)
         finally:
             recorder.close()
-        self._results = self._grid(folder, controller.get_trials())
-        return self._results
+        return controller
 
     def _grid(self, folder: ExperimentFolder, trials: list[Trial]) -> ResultGrid:
         analysis = ExperimentAnalysis(
-            folder.path,
+            folder,
             trials=trials,
             default_metric=self._tune_config.metric,
             default_mode=self._tune_config.mode,
@@ -262,7 +272,7 @@ class Tuner:
         config = self._tune_config
         samples = config.num_samples if config.num_samples > 0 else None
         total = samples and samples * count_variants({"config": self._param_space})
-        return [Progress(folder.path.name, str(folder.path), config.metric, config.mode, total)]
+        return [Progress(folder.name, folder.location, config.metric, config.mode, total)]
 
     def get_results(self) -> ResultGrid:
         """Return the results of an experiment that has run, in this program or, after `restore`, in an earlier one.
@@ -277,7 +287,7 @@ class Tuner:
         folder = self._folder()
         if not folder.exists():
             raise RuntimeError(
-                f"The experiment in {folder.path} has not started yet: call Tuner.fit() first."
+                f"The experiment in {folder.location} has not started yet: call Tuner.fit() first."
             )
         return self._grid(folder, read_trials(folder, folder.read_journal()))
 
@@ -286,15 +296,19 @@ class Tuner:
         if run.name is None:
             run.name = f"{self._name}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
         assert run.storage_path is not None
-        return ExperimentFolder(local_folder(run.storage_path) / run.name)
+        filesystem, path = folders.locate(run.storage_path, run.storage_filesystem)
+        return open_folder(posixpath.join(path, run.name), filesystem)
 
-    def _state(self) -> dict[str, Any]:
-        return {
+    def _write_settings(self, folder: ExperimentFolder) -> None:
+        config, run = self._tune_config, copy.copy(self._run_config)
+        run.storage_filesystem = None  # it may have credentials
+        settings = {
             "trainable": self._name,
             "param_space": self._param_space,
-            "tune_config": self._tune_config,
-            "run_config": self._run_config,
+            "tune_config": config,
+            "run_config": run,
         }
+        folder.write_settings(settings, config.metric, config.mode)
 
     def _settings(self) -> Settings:
         config, run = self._tune_config, copy.copy(self._run_config)

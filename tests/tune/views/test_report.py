@@ -46,7 +46,7 @@ def make_grid(tmp_path: Path) -> Callable[..., tune.ResultGrid]:
         *rows: tuple[dict[str, Any], list[float]], metric: str | None = "loss", mode: str | None = "min"
     ) -> tune.ResultGrid:
         folder = ExperimentFolder(tmp_path / "by hand")
-        folder.path.mkdir(exist_ok=True)
+        folder.create()
         trials = []
         for number, (config, values) in enumerate(rows):
             trial = Trial("train", config=config, trial_id=f"{number:03}")

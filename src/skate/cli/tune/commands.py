@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -65,21 +64,23 @@ def list_experiments(path: str | None, format_: str, **selection: Any) -> None:
     from skate.tune import RunConfig
     from skate.tune._experiment.reader import find_experiments
 
-    where = Path(path or RunConfig().storage_path or ".").expanduser()
+    where = path or RunConfig().storage_path or "."
     try:
         found = list(find_experiments(where))
-    except OSError as error:
-        raise click.ClickException(f"Cannot list {where}: {error.strerror}.") from error
+    except (OSError, ValueError, ImportError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"Cannot list {where}: {reason}.") from error
     rows: list[Row] = [
         {
             "name": each.name,
             "total_trials": each.statuses.total(),
             "terminated": each.statuses["TERMINATED"],
             "errors": each.statuses["ERROR"],
-            "last_updated": datetime.datetime.fromtimestamp(each.updated).isoformat(" ", "seconds"),
+            "last_updated": each.updated
+            and datetime.datetime.fromtimestamp(each.updated).isoformat(" ", "seconds"),
             "running": each.process is not None,
             "pid": each.process,
-            "path": str(each.path),
+            "path": each.path,
         }
         for each in found
     ]
@@ -119,8 +120,8 @@ def show(path: str, metric: str | None, mode: str | None, format_: str) -> None:
     for trial in stored.trials:
         statuses[trial.status] = statuses.get(trial.status, 0) + 1
     row: Row = {
-        "name": stored.folder.path.name,
-        "path": str(stored.folder.path),
+        "name": stored.folder.name,
+        "path": stored.folder.location,
         "pid": stored.process,
         "trials": len(stored.trials),
         **{status.lower(): number for status, number in sorted(statuses.items())},
@@ -128,7 +129,7 @@ def show(path: str, metric: str | None, mode: str | None, format_: str) -> None:
         "mode": mode,
     }
     if metric is not None and mode is not None:
-        analysis = ExperimentAnalysis(stored.folder.path, trials=stored.trials)
+        analysis = ExperimentAnalysis(stored.folder, trials=stored.trials)
         best = analysis.get_best_trial(metric, mode)
         _warn_of_unknown_metric(stored.trials, metric)
         row["best_trial"] = None if best is None else best.trial_id
@@ -165,8 +166,8 @@ def report(path: str, output: str | None, metric: str | None, mode: str | None) 
         raise click.ClickException(
             f"The experiment has no metric and mode: pass --metric and --mode. The trials reported {known}."
         )
-    grid = ResultGrid(ExperimentAnalysis(stored.folder.path, trials=stored.trials))
-    file = Path(output or f"{stored.folder.path.name}.html")
+    grid = ResultGrid(ExperimentAnalysis(stored.folder, trials=stored.trials))
+    file = Path(output or f"{stored.folder.name}.html")
     try:
         made = grid.plot(metric, mode)
         made.save(file)
@@ -192,9 +193,8 @@ def _read(path: str) -> StoredExperiment:
     from skate.tune._experiment.reader import read_experiment
 
     try:
-        # Without "." and "..", so that the folder has a name.
-        return read_experiment(os.path.abspath(Path(path).expanduser()))
-    except ValueError as error:
+        return read_experiment(path)
+    except (OSError, ValueError, ImportError) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -238,7 +238,7 @@ def _trial_row(trial: Trial) -> Row:
         **dict(flat(result)),
         **dict(flat(trial.config, "config/")),
         "error": lines[-1] if lines else None,
-        "logdir": trial.local_path,
+        "logdir": trial.path,
     }
 
 

@@ -20,7 +20,7 @@ from skate.tune._loop.calls import Calls, Kind, RunningTrial
 from skate.tune._loop.results import check_metric, reaches_criterion
 from skate.tune._loop.settings import Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
-from skate.tune._workers.messages import Assignment, Report, Step, WorkerSettings
+from skate.tune._workers.messages import Assignment, RemoteStorage, Report, Step, WorkerSettings
 from skate.tune._workers.session import STOP_TIMEOUT_S
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
@@ -71,7 +71,10 @@ class TuneController:
         self._pool = WorkerPool(
             skate.put(settings.trainable),
             WorkerSettings(
-                folder.path.name,
+                folder.name,
+                storage=None
+                if folder.is_local
+                else RemoteStorage(folder.filesystem, folder.path, str(folder.local)),
                 checkpoint_frequency=checkpoints.checkpoint_frequency,
                 checkpoint_at_end=self._saves_at_end,
                 reuse_trainable=settings.reuse_trainables,
@@ -85,7 +88,7 @@ class TuneController:
         )
         self._reuse_actors = settings.reuse_trainables
         self._resource_updater = self._pool
-        self.experiment_path = str(folder.path)
+        self.experiment_path = str(folder.local)
         for trial in trials:
             self._add(trial, new=False)
 
@@ -257,13 +260,16 @@ class TuneController:
         return True
 
     def _assignment(self, trial: Trial) -> Assignment:
+        checkpoint = trial.checkpoint
+        is_here = checkpoint is not None and checkpoint.filesystem == self._folder.filesystem
+        assert trial.local_path is not None
         return Assignment(
             trial.trial_id,
             str(trial),
             trial.experiment_tag,
             trial.config,
-            self._folder.trial_path(trial),
-            checkpoint=None if trial.checkpoint is None else trial.checkpoint.path,
+            trial.local_path,
+            checkpoint=checkpoint.path if checkpoint is not None and is_here else checkpoint,
             next_checkpoint=trial.next_checkpoint,
             iteration=trial.checkpoint_metrics.get(TRAINING_ITERATION, 0),
             time_total_s=trial.checkpoint_metrics.get(TIME_TOTAL_S, 0.0),
@@ -406,7 +412,7 @@ class TuneController:
             if any(each.checkpoint is not None and each.checkpoint.path == path for each in self._live):
                 continue  # another trial continues from it
             trial.kept.remove(old)
-            self._folder.delete(path)
+            self._recorder.dropped(path)
 
     # ------------------------------------------------------------ ends
 

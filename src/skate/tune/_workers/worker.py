@@ -207,7 +207,7 @@ class _ClassRun:
     def _store(self) -> CheckpointStore:
         from skate.tune._workers.checkpoint_store import CheckpointStore
 
-        return CheckpointStore(self._assignment, self._settings.filesystem)
+        return CheckpointStore(self._assignment, self._settings.storage)
 
     def step(self) -> Step:
         metrics = self.trainable.train()

@@ -44,6 +44,7 @@ class Trial:
     PAUSED: ClassVar = "PAUSED"
     TERMINATED: ClassVar = "TERMINATED"
     ERROR: ClassVar = "ERROR"
+    stored_path: str | None = None  # the path of its folder in a storage that is not a local disk
 
     def __init__(
         self,
@@ -116,8 +117,8 @@ class Trial:
 
     @property
     def path(self) -> str | None:
-        """The trial's folder, once it exists."""
-        return self.local_path
+        """The trial's folder in the storage of the experiment, once it exists."""
+        return self.stored_path or self.local_path
 
     @property
     def error_file(self) -> str | None:
