@@ -20,12 +20,14 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
+import skate
 from skate import train, tune
 from skate.train import ScalingConfig
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.tune._experiment import staging as staging_module
 from skate.tune._experiment import uploads
 from skate.tune._experiment.folder import JOURNAL, STATE
+from skate.tune._experiment.reader import read_experiment
 from skate.tune._experiment.staging import WRITER, Staging, open_folder
 from skate.tune.schedulers import PopulationBasedTraining
 from tests.plugins.command_line import Cli
@@ -262,7 +264,12 @@ class TestWholeExperiment:
                 metric="total",
                 mode="max",
                 scheduler=PopulationBasedTraining(
-                    perturbation_interval=3, hyperparam_mutations={"rate": [1.0]}, quantile_fraction=0.5
+                    time_attr="training_iteration",
+                    perturbation_interval=3,
+                    hyperparam_mutations={"rate": [1.0]},
+                    quantile_fraction=0.5,
+                    synch=True,
+                    seed=0,
                 ),
             ),
             run_config=settings(remote, stop={"training_iteration": 12}),
@@ -295,9 +302,7 @@ class TestRestore:
     ) -> None:
         tuner(settings(remote)).fit()
         machine("second")
-        restored = tune.Tuner.restore(
-            f"runs/{NAME}", steps, resume_errored=True, storage_filesystem=remote
-        )
+        restored = tune.Tuner.restore(f"runs/{NAME}", steps, resume_errored=True, storage_filesystem=remote)
         assert [r.metrics["step"] for r in restored.get_results()] == [4, 2]
         results = restored.fit()
         assert [(r.metrics["step"], r.metrics["first"]) for r in results] == [(4, 0), (4, 2)]
@@ -326,7 +331,9 @@ class TestRestore:
         monkeypatch.setattr(Staging, "upload", fail)
         monkeypatch.setattr(uploads, "MIN_PAUSE_S", 0.01)
         first = tuner(settings(remote))
-        with pytest.raises(tune.TuneError, match=r"not all results are in subtree://.*: no network") as caught:
+        with pytest.raises(
+            tune.TuneError, match=r"not all results are in subtree://.*: no network"
+        ) as caught:
             first.fit()
         [local] = [path for path in machine("first").iterdir() if path.is_dir()]
         assert str(local) in str(caught.value)
@@ -357,7 +364,9 @@ class TestRestore:
 
         class Second(tune.Callback):
             def on_trial_start(self, **info: Any) -> None:
-                with pytest.raises(tune.TuneError, match=r"another program \(process \d+\) runs .* subtree://"):
+                with pytest.raises(
+                    tune.TuneError, match=r"another program \(process \d+\) runs .* subtree://"
+                ):
                     tuner(settings(remote), function).fit()
 
         assert tuner(settings(remote, callbacks=[Second()]), function).fit().num_errors == 0
@@ -369,7 +378,8 @@ class TestRestore:
             def on_trial_start(self, **info: Any) -> None:
                 machine("second")
                 staging = Staging(remote, f"runs/{NAME}")
-                staging.prepare()
+                with staging.locked():
+                    staging.prepare()
                 machine("first")
 
         with pytest.raises(tune.TuneError, match="a program on another machine continues the experiment"):
@@ -381,13 +391,11 @@ class TestUploads:
     @pytest.fixture
     def staging(self, remote: pafs.FileSystem) -> Staging:
         made = Staging(remote, f"runs/{NAME}")
-        made.local.parent.mkdir(parents=True)
-        made.prepare()
+        with made.locked():
+            made.prepare()
         return made
 
-    def test_only_changed_files_are_uploaded(
-        self, staging: Staging, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_only_changed_files_are_uploaded(self, staging: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
         sent: list[str] = []
         write = Staging._write
 
@@ -508,6 +516,14 @@ class TestUploads:
             assert attempts.acquire(timeout=60)
         assert str(uploader.close()) == "no network"
         assert "no network. The next attempt is in at most 0 s." in caplog.text
+
+    def test_a_variable_has_the_interval(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert uploads._default_config().sync_period == 300
+        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "2.5")
+        assert uploads._default_config().sync_period == 2.5
+        monkeypatch.setenv("TUNE_GLOBAL_CHECKPOINT_S", "often")
+        with pytest.raises(ValueError, match="TUNE_GLOBAL_CHECKPOINT_S is 'often'"):
+            uploads._default_config()
 
     def test_the_end_waits_for_a_limited_time(
         self, staging: Staging, monkeypatch: pytest.MonkeyPatch
@@ -640,16 +656,27 @@ def test_a_program_that_is_killed_completes_every_trial_once(
 
 
 @pytest.mark.usefixtures("machine", "client_libraries")
-def test_memory_of_this_process_is_a_storage(request: pytest.FixtureRequest) -> None:
+def test_memory_of_this_process_is_a_storage() -> None:
     fsspec = pytest.importorskip("fsspec")
-    import skate
+    path = f"memory://store/runs/{NAME}"
+    seen: list[Any] = []
+
+    class Look(tune.Callback):
+        def on_trial_complete(self, **info: Any) -> None:
+            found = read_experiment(path)  # before anything is uploaded: from the files of this machine
+            seen.append((found.process, [trial.status for trial in found.trials][:1]))
 
     skate.init(engine="inline")
     try:
-        results = tuner(settings(None, "memory://store/runs")).fit()
+        results = tuner(settings(None, "memory://store/runs", callbacks=[Look()])).fit()
         assert [r.metrics["step"] for r in results] == [4, 2]
-        path = f"memory://store/runs/{NAME}"
-        assert list(tune.Result.from_path(f"memory://{results[0].path}").metrics_dataframe["step"]) == [1, 2, 3, 4]
+        assert seen == [(os.getpid(), ["RUNNING"])]
+        assert list(tune.Result.from_path(f"memory://{results[0].path}").metrics_dataframe["step"]) == [
+            1,
+            2,
+            3,
+            4,
+        ]
         restored = tune.Tuner.restore(path, steps, resume_errored=True).fit()
         assert [(r.metrics["step"], r.metrics["first"]) for r in restored] == [(4, 0), (4, 2)]
     finally:
@@ -707,8 +734,6 @@ class TestObjectStore:
         assert list(restored[1].metrics_dataframe["step"]) == [1, 2, 3, 4]
 
     def test_a_uri_is_enough(self, bucket: str, machine: Callable[[str], Path]) -> None:
-        import skate
-
         skate.init(engine="inline")
         try:
             tuner(settings(None, f"{bucket}/runs")).fit()
@@ -719,5 +744,5 @@ class TestObjectStore:
             skate.shutdown()
 
     def test_a_bucket_that_does_not_exist_is_found_before_trials_run(self, bucket: str) -> None:
-        with pytest.raises((OSError, ValueError), match="nosuch"):
+        with pytest.raises((tune.TuneError, ValueError), match="nosuch"):
             tuner(settings(None, "s3://nosuch/runs"), lambda config: pytest.fail("ran"))

@@ -46,7 +46,9 @@ def _objective_options(command: F) -> F:
 def list_trials(path: str, format_: str, **selection: Any) -> None:
     """List the trials of an experiment.
 
-    PATH is the folder of the experiment. For example: skate tune list-trials PATH --filter 'loss < 0.5' --sort loss
+    PATH is the folder of the experiment, or its URI. For example:
+
+    skate tune list-trials PATH --filter 'loss < 0.5' --sort loss
     """
     rows = [_trial_row(trial) for trial in _read(path).trials]
     write_rows("trials", rows, _usual_columns(rows), Selection(**selection), format_)
@@ -59,7 +61,7 @@ def list_trials(path: str, format_: str, **selection: Any) -> None:
 def list_experiments(path: str | None, format_: str, **selection: Any) -> None:
     """List the experiments in a folder.
 
-    PATH is their `storage_path`; by default $SKATE_STORAGE_PATH or ~/skate_results.
+    PATH is their `storage_path`, a folder or a URI; by default $SKATE_STORAGE_PATH or ~/skate_results.
     """
     from skate.tune import RunConfig
     from skate.tune._experiment.reader import find_experiments
@@ -110,7 +112,7 @@ def add_note(path: Path, filename: str) -> None:
 def show(path: str, metric: str | None, mode: str | None, format_: str) -> None:
     """Summarize an experiment: its trials by status, and the best one.
 
-    PATH is the folder of the experiment.
+    PATH is the folder of the experiment, or its URI.
     """
     from skate.tune import ExperimentAnalysis
 
@@ -155,7 +157,7 @@ def show(path: str, metric: str | None, mode: str | None, format_: str) -> None:
 def report(path: str, output: str | None, metric: str | None, mode: str | None) -> None:
     """Write plots and tables of an experiment as one HTML file.
 
-    PATH is the folder of the experiment. The page needs no network. The command needs Plotly and Optuna.
+    PATH is the folder of the experiment, or its URI. The page needs no network. The command needs Plotly and Optuna.
     """
     from skate.tune import ExperimentAnalysis, ResultGrid
 

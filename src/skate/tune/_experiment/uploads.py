@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from skate.tune.error import TuneError
 
 log = logging.getLogger("skate.tune")
 
+PERIOD_VARIABLE = "TUNE_GLOBAL_CHECKPOINT_S"  # Ray's variable for the seconds between two uploads
 MIN_PAUSE_S = 1.0  # between two uploads
 _SHARE = 0.2  # of the time, for uploads that checkpoints request
 _LAST_ATTEMPTS = 3
@@ -121,7 +123,7 @@ def open_for_run(
 
     Args:
         folder: The folder.
-        config: When to upload.
+        config: When to upload; if None, `$TUNE_GLOBAL_CHECKPOINT_S` may have the interval.
 
     Raises:
         TuneError: Another program on this machine runs the experiment, the folder is not writable, or not all files
@@ -134,7 +136,7 @@ def open_for_run(
     with staging.locked():
         with folder.explain_errors():
             staging.prepare()
-        uploader = Uploader(staging, config or SyncConfig())
+        uploader = Uploader(staging, config or _default_config())
         try:
             yield ExperimentFolder(folder.path, folder.filesystem, staging.local), uploader
         except BaseException:
@@ -148,6 +150,19 @@ def open_for_run(
         if error is not None:
             raise TuneError(_describe(staging, error)) from error
         staging.remove()
+
+
+def _default_config() -> SyncConfig:
+    """Return the configuration of a run that has none."""
+    period = os.environ.get(PERIOD_VARIABLE, "auto")
+    if period == "auto":
+        return SyncConfig()
+    try:
+        return SyncConfig(sync_period=float(period))  # type: ignore[arg-type]  # fractions are fine
+    except ValueError:
+        raise ValueError(
+            f'{PERIOD_VARIABLE} is {period!r}: set it to a number of seconds, or to "auto".'
+        ) from None
 
 
 def _describe(staging: Staging, error: Exception) -> str:
