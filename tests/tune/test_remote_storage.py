@@ -469,6 +469,24 @@ class TestUploads:
         staging.upload()
         assert (stored / "a" / "bad").exists()
 
+    def test_a_folder_that_cannot_be_read_is_an_error_after_all_others_are_uploaded(
+        self, staging: Staging, bucket_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("a", "b"):
+            (staging.local / name).mkdir()
+            (staging.local / name / "file").touch()
+        scan = os.scandir
+
+        def refuse(path: Any) -> Any:
+            if str(path).endswith("/a"):
+                raise PermissionError("not yours")
+            return scan(path)
+
+        monkeypatch.setattr(os, "scandir", refuse)
+        with pytest.raises(tune.TuneError, match=r"cannot upload .*/a to .*: not yours"):
+            staging.upload()
+        assert (bucket_folder / "runs" / NAME / "b" / "file").exists()
+
     def test_a_folder_that_was_deleted_in_the_storage_is_uploaded_again(
         self, staging: Staging, bucket_folder: Path
     ) -> None:
@@ -606,7 +624,7 @@ if __name__ == "__main__":
         tuner = tune.Tuner(
             function,
             param_space={"x": tune.uniform(0, 1)},
-            tune_config=tune.TuneConfig(num_samples=100, metric="loss", mode="min"),
+            tune_config=tune.TuneConfig(num_samples=400, metric="loss", mode="min"),
             run_config=tune.RunConfig(
                 name="experiment",
                 storage_path="runs",
@@ -641,7 +659,7 @@ def test_a_program_that_is_killed_completes_every_trial_once(
         while process.poll() is None and (not journal.exists() or journal.stat().st_size <= begun):
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        assert process.wait() == -signal.SIGKILL  # in the middle
         seen = {
             record["trial"]: record
             for record in staging_module.open_folder(
@@ -652,7 +670,7 @@ def test_a_program_that_is_killed_completes_every_trial_once(
         assert ended <= set(seen)
         ended = set(seen)
     done = subprocess.run(**command(2), capture_output=True, text=True, check=False, timeout=120)
-    assert done.stdout.splitlines()[-1:] == ["trials 100 100 100"], done.stderr
+    assert done.stdout.splitlines()[-1:] == ["trials 400 400 400"], done.stderr
 
 
 @pytest.mark.usefixtures("machine", "client_libraries")

@@ -22,7 +22,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -194,12 +194,13 @@ class Staging:
         """
         self._check_writer()
         state, journal = self._read_state(), self._size_of_journal()
+        failures: list[tuple[str, Exception]] = []
         changed = {
             name: stamp
-            for name, stamp in self._scan()
+            for name, stamp in self._scan(failures)
             if name not in (JOURNAL, STATE) and stamp != self._transferred.get(name)
         }
-        failures = _transfer(lambda name: self._send(name, changed[name]), changed)
+        failures += _transfer(lambda name: self._send(name, changed[name]), changed)
         last = [] if journal is None else _transfer(lambda name: self._send(name, journal), [JOURNAL])
         if state is not None and not last:
             content, stamp = state
@@ -241,21 +242,25 @@ class Staging:
             return None
         return None if stamp == self._transferred.get(JOURNAL) else stamp
 
-    def _scan(self) -> Iterator[tuple[str, _Stamp]]:
-        """Yield the files on this machine."""
+    def _scan(self, failures: list[tuple[str, Exception]]) -> Iterator[tuple[str, _Stamp]]:
+        """Yield the files on this machine; add what cannot be read to the failures."""
         pending = [""]
         while pending:
             folder = pending.pop()
-            with os.scandir(self.local / folder) as entries:
-                for entry in entries:
-                    name = f"{folder}{entry.name}"
-                    try:
-                        if entry.is_dir(follow_symlinks=False):
-                            pending.append(f"{name}/")
-                        elif entry.is_file() and (folder or _is_content(name)):
-                            yield name, _stamp(entry.stat())
-                    except FileNotFoundError:  # deleted meanwhile
-                        continue
+            try:
+                entries = list(os.scandir(self.local / folder))
+            except FileNotFoundError:  # deleted meanwhile
+                continue
+            except OSError as error:
+                failures.append((folder, error))
+                continue
+            for entry in entries:
+                name = f"{folder}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(f"{name}/")
+                elif entry.is_file() and (folder or _is_content(name)):
+                    with suppress(FileNotFoundError):
+                        yield name, _stamp(entry.stat())
 
     def _send(self, name: str, stamp: _Stamp) -> None:
         """Upload a file up to the size that it had; files of results and journals only grow."""
