@@ -107,6 +107,7 @@ SERVE_PATH = (
     "skate.serve._preloaded",
 )
 SERVING = {"skate.serve", *(part for part in SERVE if "._" not in part)}  # what is public of it
+TUNING = SHARED | DATASETS | TRAINING | {"skate.air", "skate.train._reports", "skate.train._storage"}
 LIBRARIES = {"skate.air", "skate.tune"} | DATASETS | SERVING | TRAINING
 MAY_IMPORT: dict[str, set[str]] = {
     "skate._base": {"skate._base.suggestions"},
@@ -145,11 +146,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         for below, part in enumerate(TRAIN)
     },
     "skate.train": SHARED | DATASETS | {"skate.air", "skate.data._iteration"} | set(TRAIN),
-    # Trials store checkpoints and results as training does.
-    "skate.tune": SHARED
-    | DATASETS
-    | TRAINING
-    | {"skate.air", "skate.train._reports", "skate.train._storage"},
+    # Trials store checkpoints and results as training does, and the run of a trainer knows its trial.
+    "skate.tune": TUNING | {"skate.tune._trainers", "skate.tune._workers.trainer_session"},
+    "skate.tune._trainers": TUNING | {"skate.train._workers", "skate.tune"},
+    "skate.tune._workers.trainer_session": {"skate.train._workers"},
     "skate.tune.integration": SHARED | TRAINING | {"skate.air", "skate.train._frameworks", "skate.tune"},
     **{part: SHARED | {"skate.air"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
     **{

@@ -14,9 +14,9 @@ import pytest
 import skate
 from skate import tune
 from skate.cli.tune.selection import parse_filter
-from skate.tune._experiment.folder import TUNER, ExperimentFolder
+from skate.tune._experiment.folder import OBJECTIVE, TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
-from skate.tune._workers.messages import Assignment, Report
+from skate.tune._workers.messages import Assignment, Report, WorkerSettings
 from skate.tune._workers.trial_files import TrialFiles
 from skate.tune.experiment import Trial
 from tests.plugins.command_line import Cli
@@ -179,6 +179,8 @@ def test_the_summary_does_without_a_metric(cli: Cli, first: str, tmp_path: Path)
     copy = tmp_path / "copy"
     shutil.copytree(first, copy)
     (copy / TUNER).write_bytes(b"needs a module of the program")
+    assert "best_value   0.5" in cli("tune", "show", str(copy)).out  # nothing is unpickled
+    (copy / OBJECTIVE).unlink()
     done = cli("tune", "show", str(copy))
     assert "pass --metric and --mode" in done.err
     assert "trials" in done.out
@@ -221,7 +223,8 @@ def test_an_experiment_is_read_while_a_program_runs_it(cli: Cli, tmp_path: Path)
         for trial in trials[:2]:
             result = {"loss": 0.25, "training_iteration": 1}
             files = TrialFiles(
-                Assignment(trial.trial_id, "train", "", trial.config, folder.trial_path(trial))
+                Assignment(trial.trial_id, "train", "", trial.config, folder.trial_path(trial)),
+                WorkerSettings("live"),
             )
             files.hold(Report(result))
             files.write(is_last=False)

@@ -36,6 +36,14 @@ def text(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
     return None if found is None else found[1]
 
 
+def cache_folder() -> str:
+    """Return this user's cache folder: `SKATE_CACHE_DIR`, or `skate` in the usual place for caches."""
+    chosen = os.environ.get("SKATE_CACHE_DIR")
+    if chosen:
+        return os.path.expanduser(chosen)
+    return os.path.join(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"), "skate")
+
+
 def flag(name: str, default: bool) -> bool:
     """Return whether a variable is on.
 

@@ -310,7 +310,16 @@ class CheckpointConfig:
 
 @dataclass
 class SyncConfig:
-    """Accepted and ignored: checkpoints are stored when they are reported."""
+    """When the results of an experiment of Tune are uploaded, if its storage is not a local disk.
+
+    Checkpoints are stored when they are reported, and runs of trainers ignore this configuration.
+
+    Args:
+        sync_period: Seconds between two uploads, at most. A reported checkpoint also starts one.
+        sync_timeout: Seconds to wait for the last upload when the experiment ends.
+        sync_artifacts: Accepted for programs written for Ray; all files in the folder of a trial are uploaded.
+        sync_artifacts_on_checkpoint: Accepted for programs written for Ray; has no effect.
+    """
 
     sync_period: int = 300
     sync_timeout: int = 1800

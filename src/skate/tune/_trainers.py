@@ -39,13 +39,15 @@ class TrainerFunction:
 
     def __call__(self, config: dict[str, Any]) -> None:
         session = need_session("TrainerFunction")
-        assignment = session.assignment
+        assignment, storage = session.assignment, session.settings.storage
         trainer = self._trainer._configured(config)
         run = copy.copy(trainer.run_config)
-        run.storage_path, run.storage_filesystem = assignment.folder, None
+        if storage is None:
+            run.storage_path, run.storage_filesystem = assignment.folder, None
+        else:
+            run.storage_path, run.storage_filesystem = storage.path_of(assignment.folder), storage.filesystem
         # A trial that starts again from a checkpoint of Tune is another run: the old one must not resume.
-        number = f"_{assignment.iteration:06d}" if assignment.iteration else ""
-        run.name = f"{assignment.trial_id}{number}"
+        run.name = f"run_{assignment.trial_id}_{assignment.iteration:06d}"
         run.checkpoint_config = CheckpointConfig()  # the experiment decides which are kept
         run.callbacks = [*(run.callbacks or []), _ReportToTune()]
         trainer.run_config = run

@@ -32,7 +32,7 @@ class TuneContext:
         return _trial("get_trial_resources()").resources
 
     def get_trial_dir(self) -> str:
-        """Return the trial's folder."""
+        """Return the trial's folder on this machine."""
         return _trial("get_trial_dir()").trial_dir
 
     def get_experiment_name(self) -> str:
@@ -44,11 +44,14 @@ class TuneContext:
         import pyarrow.fs as pafs
 
         trainer = trainer_session()
-        if trainer is None:
-            filesystem = need_session("get_storage()").settings.filesystem
-        else:
-            filesystem = trainer.storage.storage_filesystem
-        return TrialStorage(filesystem or pafs.LocalFileSystem(), _trial("get_storage()").trial_dir)
+        if trainer is not None:
+            folder = _trial("get_storage()").trial_dir
+            return TrialStorage(trainer.storage.storage_filesystem or pafs.LocalFileSystem(), folder, folder)
+        session = need_session("get_storage()")
+        storage, folder = session.settings.storage, session.assignment.folder
+        if storage is None:
+            return TrialStorage(pafs.LocalFileSystem(), folder, folder)
+        return TrialStorage(storage.filesystem, storage.path_of(folder), folder)
 
     def get_metadata(self) -> dict[str, Any]:
         """Return the `metadata` of the trainer; empty in other trials."""

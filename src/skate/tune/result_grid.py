@@ -42,7 +42,7 @@ class ResultGrid:
     @property
     def experiment_path(self) -> str:
         """The experiment's folder."""
-        return str(self._folder.path)
+        return self._folder.path
 
     @property
     def filesystem(self) -> pafs.FileSystem:

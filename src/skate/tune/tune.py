@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pyarrow.fs as pafs
+
 from skate._base.suggestions import did_you_mean
+from skate.train import Checkpoint
 from skate.tune._validation import check_param_space
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.callback import Callback
@@ -22,7 +24,7 @@ from skate.tune.impl.config import (
     RunConfig,
     StopCriterion,
     adapt_config,
-    local_folder,
+    is_local,
 )
 from skate.tune.registry import get_trainable_cls
 from skate.tune.schedulers import TrialScheduler, create_scheduler
@@ -100,12 +102,12 @@ def run(
         log_to_file: See `RunConfig`.
         trial_name_creator: Returns the name of a trial.
         trial_dirname_creator: Returns the name of a trial's folder.
-        sync_config: Accepted for programs written for Ray; has no effect.
+        sync_config: When results are uploaded to a storage that is not a local disk.
         export_formats: The formats in which a trainable class exports its model when a trial ends, with
             `Trainable.export_model`. Formats of the `ExportFormat` are names that programs agree upon.
         max_failures: How often a failed trial is restarted.
         fail_fast: Whether the experiment ends at the first failed trial.
-        restore: The path of a checkpoint that every new trial starts from.
+        restore: The path or URI of a checkpoint that every new trial starts from.
         resume: Whether to continue the experiment of the same name, if there is one: True, False, "AUTO", which is
             True, or "AUTO+ERRORED", which also continues failed trials. "RESTART_ERRORED" starts them again, and
             "ERRORED_ONLY" and "RESTART_ERRORED_ONLY" end the unfinished ones.
@@ -155,6 +157,7 @@ def run(
         "num_samples": num_samples,
         "storage_path": storage_path or local_dir,
         "storage_filesystem": storage_filesystem,
+        "sync_config": sync_config,
         "checkpoint_config": checkpoint_config,
         "log_to_file": log_to_file,
         "trial_name_creator": trial_name_creator,
@@ -205,6 +208,7 @@ def _create_tuner(
     num_samples: int = 1,
     storage_path: str | None = None,
     storage_filesystem: Any = None,
+    sync_config: Any = None,
     checkpoint_config: CheckpointConfig | None = None,
     export_formats: Sequence[str] | None = None,
     max_failures: int = 0,
@@ -248,6 +252,7 @@ def _create_tuner(
         storage_filesystem=storage_filesystem,
         failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
         checkpoint_config=checkpoints,
+        sync_config=sync_config,
         stop=stop,
         callbacks=list(callbacks or []),
         **{key: others[key] for key in ("verbose", "progress_reporter", "log_to_file") if key in others},
@@ -256,9 +261,10 @@ def _create_tuner(
     tuner = Tuner(trainable, param_space=config, tune_config=tune_config, run_config=run_config)
     tuner._export_formats = list(export_formats or ())
     if restore is not None:
-        tuner._checkpoint = str(local_folder(restore))
-        if not os.path.isdir(tuner._checkpoint):
-            raise FileNotFoundError(f"`restore` is {restore!r}, and {tuner._checkpoint} is no folder.")
+        checkpoint = Checkpoint(restore)
+        if checkpoint.filesystem.get_file_info(checkpoint.path).type != pafs.FileType.Directory:
+            raise FileNotFoundError(f"`restore` is {restore!r}, and {checkpoint.path} is no folder.")
+        tuner._checkpoint = checkpoint.path if is_local(restore) else restore
     if resume:
         if name is None:
             raise ValueError("`resume` needs the `name` of the experiment to continue.")

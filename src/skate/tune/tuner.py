@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import datetime
 import functools
 import os
 import pickle
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 import skate
+from skate.train._storage import folders
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.tune._experiment.folder import TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder, read_trials
+from skate.tune._experiment.staging import open_folder
+from skate.tune._experiment.uploads import open_for_run
 from skate.tune._loop.controller import TuneController
 from skate.tune._loop.settings import ExperimentSettings, Settings
 from skate.tune._restoring import prepare_trial, read_all_trials, use_objects
@@ -34,7 +38,7 @@ from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
-from skate.tune.impl.config import RunConfig, adapt_config, local_folder
+from skate.tune.impl.config import RunConfig, adapt_config
 from skate.tune.progress_reporter import ReporterCallback
 from skate.tune.registry import check_trainable, get_trainable_cls
 from skate.tune.result_grid import ResultGrid
@@ -113,7 +117,7 @@ class Tuner:
         folder = self._folder()
         if not folder.exists():
             folder.create()
-            folder.write_state(self._state(), TUNER)
+            self._write_settings(folder)
 
     if not TYPE_CHECKING:
 
@@ -145,7 +149,7 @@ class Tuner:
         The folder must be trusted: parts of it are unpickled.
 
         Args:
-            path: The experiment's folder.
+            path: The experiment's folder: a local path or a URI.
             trainable: The same trainable, or a changed one of the same name.
             resume_unfinished: Whether unfinished trials continue from their latest checkpoints; otherwise they end.
             resume_errored: Whether failed trials continue from their latest checkpoints.
@@ -153,18 +157,18 @@ class Tuner:
             param_space: The search space with other objects: references, which end with the program, datasets,
                 functions and the like. All trials get them. It must have the same parameters; numbers, texts and
                 distributions are those of the first run, also where they differ.
-            storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
+            storage_filesystem: The filesystem of the path; determined by the path if not given.
 
         Raises:
             FileNotFoundError: The folder holds no experiment.
             ValueError: The trainable has another name, the search space has other parameters, or it is not given and
                 contains references of a session that has ended.
         """
-        folder = ExperimentFolder(local_folder(path, storage_filesystem))
+        folder = open_folder(path, storage_filesystem)
         stored = folder.read_state(TUNER)
         if stored is None:
             raise FileNotFoundError(
-                f"{folder.path} holds no experiment to restore: `path` must be the folder of one experiment."
+                f"{folder.location} holds no experiment to restore: `path` must be the folder of one experiment."
             )
         check_same_trainable(
             trainable_name(type(trainable) if isinstance(trainable, DataParallelTrainer) else trainable),
@@ -176,7 +180,8 @@ class Tuner:
         else:
             check_references(stored["session"])
         run_config = stored["run_config"]
-        run_config.storage_path, run_config.name = str(folder.path.parent), folder.path.name
+        run_config.storage_path, run_config.name = os.path.split(folder.path)
+        run_config.storage_filesystem = None if folder.is_local else folder.filesystem
         tuner = cls(
             trainable,
             param_space=pickle.loads(stored["param_space"]) if param_space is None else param_space,
@@ -213,7 +218,7 @@ class Tuner:
 
         That is the case as soon as a `Tuner` with a name has been created.
         """
-        return (local_folder(path, storage_filesystem) / TUNER).exists()
+        return open_folder(path, storage_filesystem).has(TUNER)
 
     # ------------------------------------------------------------ running
 
@@ -223,7 +228,8 @@ class Tuner:
         Failed trials do not fail the experiment; `ResultGrid.errors` has their exceptions.
 
         Raises:
-            TuneError: The experiment cannot run, or a trial does not report the metric.
+            TuneError: The experiment cannot run, a trial does not report the metric, or the results could not be
+                uploaded to the storage at the end; then `get_results` returns them.
             ValueError: The settings contradict each other.
         """
         return self._fit()
@@ -236,9 +242,9 @@ class Tuner:
             check_checkpoint_config(tuner._trainable, tuner._run_config.checkpoint_config)
         if not skate.is_initialized():
             skate.init()
-        recorders: dict[Path, Recorder] = {}
-        try:
-            experiments = [each._experiment_settings(recorders) for each in tuners]
+        with contextlib.ExitStack() as stack:
+            opened: dict[str, tuple[ExperimentFolder, Recorder]] = {}
+            experiments = [each._experiment_settings(opened, stack) for each in tuners]
             settings = self._settings(experiments, tuners)
             trials = self._restored(settings, tuners) if self._resume is not None else []
             self._open_journals(settings, trials, tuners)
@@ -250,12 +256,9 @@ class Tuner:
                 for each in progress:
                     each.close()
                 experiments[0].recorder.save_state(settings)
-        finally:
-            for recorder in recorders.values():
-                recorder.close()
-        self._results = self._grid(experiments[0].folder, controller.get_trials())
-        if others:
-            self._results._experiment_analysis._folders = [each.folder for each in experiments]
+            self._results = self._grid(experiments[0].folder, controller.get_trials())
+            if others:
+                self._results._experiment_analysis._folders = [each.folder for each in experiments]
         return self._results
 
     def _open_journals(self, settings: Settings, trials: Sequence[Trial], tuners: Sequence[Tuner]) -> None:
@@ -263,12 +266,14 @@ class Tuner:
         for experiment, tuner in zip(settings.experiments, tuners, strict=True):
             if self._resume is None:
                 experiment.recorder.start()
-                experiment.folder.write_state(tuner._state(), TUNER)
+                tuner._write_settings(experiment.folder)
             else:
                 experiment.recorder.restart(
-                    trial
-                    for trial in trials
-                    if settings.experiments[trial.experiment].recorder is experiment.recorder
+                    [
+                        trial
+                        for trial in trials
+                        if settings.experiments[trial.experiment].recorder is experiment.recorder
+                    ]
                 )
         settings.experiments[0].recorder.created = len(trials)
 
@@ -286,7 +291,7 @@ class Tuner:
 
     def _grid(self, folder: ExperimentFolder, trials: list[Trial]) -> ResultGrid:
         analysis = ExperimentAnalysis(
-            folder.path,
+            folder,
             trials=trials,
             default_metric=self._tune_config.metric,
             default_mode=self._tune_config.mode,
@@ -300,7 +305,7 @@ class Tuner:
         config = self._tune_config
         samples = config.num_samples if config.num_samples > 0 else None
         total = samples and samples * count_variants({"config": self._objects.space})
-        return [Progress(folder.path.name, str(folder.path), config.metric, config.mode, total)]
+        return [Progress(folder.name, folder.location, config.metric, config.mode, total)]
 
     def get_results(self) -> ResultGrid:
         """Return the results of an experiment that has run, in this program or, after `restore`, in an earlier one.
@@ -315,7 +320,7 @@ class Tuner:
         folder = self._folder()
         if not folder.exists():
             raise RuntimeError(
-                f"The experiment in {folder.path} has not started yet: call Tuner.fit() first."
+                f"The experiment in {folder.location} has not started yet: call Tuner.fit() first."
             )
         trials = read_trials(folder, folder.read_journal())
         for trial in trials:
@@ -328,47 +333,57 @@ class Tuner:
         if run.name is None:
             run.name = f"{self._name}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
         assert run.storage_path is not None
-        return ExperimentFolder(local_folder(run.storage_path) / run.name)
+        filesystem, path = folders.locate(run.storage_path, run.storage_filesystem)
+        return open_folder(posixpath.join(path, run.name), filesystem)
 
-    def _state(self) -> dict[str, Any]:
-        # The space is pickled on its own, so that the rest can be read where its objects cannot.
-        return {
+    def _write_settings(self, folder: ExperimentFolder) -> None:
+        config, run = self._tune_config, copy.copy(self._run_config)
+        run.storage_filesystem = None  # it may have credentials
+        settings = {
             "trainable": self._name,
+            # The space is pickled on its own, so that the rest can be read where its objects cannot.
             "parameters": parameters_of(self._param_space),
             "param_space": cloudpickle.dumps(self._param_space),
             "session": session_of_references(self._param_space),
-            "tune_config": self._tune_config,
-            "run_config": self._run_config,
+            "tune_config": config,
+            "run_config": run,
         }
+        folder.write_settings(settings, config.metric, config.mode)
 
     @functools.cached_property
     def _objects(self) -> ObjectTable:
         stored = self._stored_space
         return ObjectTable(self._param_space, None if stored is None else lambda: pickle.loads(stored))
 
-    def _experiment_settings(self, recorders: dict[Path, Recorder]) -> ExperimentSettings:
+    def _experiment_settings(
+        self, opened: dict[str, tuple[ExperimentFolder, Recorder]], stack: contextlib.ExitStack
+    ) -> ExperimentSettings:
         """Return the settings of the experiment.
 
         Args:
-            recorders: Those of other experiments by their folders; that of this one is added.
+            opened: The folders and recorders of other experiments, by path; those of this one are added.
+            stack: Closes what is opened.
         """
-        folder, run = self._folder(), copy.copy(self._run_config)
+        run = copy.copy(self._run_config)
         assert run.checkpoint_config is not None
         if run.checkpoint_config.checkpoint_at_end is None:
             run.checkpoint_config = dataclasses.replace(
                 run.checkpoint_config, checkpoint_at_end=_saves_checkpoints(self._trainable)
             )
         objects, stopper = self._objects, self._stopper()
-        if folder.path not in recorders:
-            recorders[folder.path] = Recorder(folder)
+        folder = self._folder()
+        if folder.location not in opened:
+            writable, uploader = stack.enter_context(open_for_run(folder, run.sync_config))
+            recorder = Recorder(writable, uploader)
+            stack.callback(recorder.close)
+            opened[folder.location] = writable, recorder
         return ExperimentSettings(
             self._trainable,
             lambda configuration: resources_of(self._trainable, configuration),
             stopper,
             run,
             objects,
-            folder,
-            recorders[folder.path],
+            *opened[folder.location],
             self._export_formats,
         )
 

@@ -21,7 +21,7 @@ from skate import tune
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._views import figures, study
 from skate.tune._views.report import Report as ReportPage
-from skate.tune._workers.messages import Assignment, Report
+from skate.tune._workers.messages import Assignment, Report, WorkerSettings
 from skate.tune._workers.trial_files import TrialFiles
 from skate.tune.experiment import Trial
 
@@ -46,12 +46,13 @@ def make_grid(tmp_path: Path) -> Callable[..., tune.ResultGrid]:
         *rows: tuple[dict[str, Any], list[float]], metric: str | None = "loss", mode: str | None = "min"
     ) -> tune.ResultGrid:
         folder = ExperimentFolder(tmp_path / "by hand")
-        folder.path.mkdir(exist_ok=True)
+        folder.create()
         trials = []
         for number, (config, values) in enumerate(rows):
             trial = Trial("train", config=config, trial_id=f"{number:03}")
             folder.create_trial(trial)
-            files = TrialFiles(Assignment(trial.trial_id, "train", "", config, folder.trial_path(trial)))
+            assignment = Assignment(trial.trial_id, "train", "", config, folder.trial_path(trial))
+            files = TrialFiles(assignment, WorkerSettings("by hand"))
             for step, value in enumerate(values, 1):
                 result = {"training_iteration": step, "loss": value}
                 files.hold(Report(result))

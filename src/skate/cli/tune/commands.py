@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,7 +46,9 @@ def _objective_options(command: F) -> F:
 def list_trials(path: str, format_: str, **selection: Any) -> None:
     """List the trials of an experiment.
 
-    PATH is the folder of the experiment. For example: skate tune list-trials PATH --filter 'loss < 0.5' --sort loss
+    PATH is the folder of the experiment, or its URI. For example:
+
+    skate tune list-trials PATH --filter 'loss < 0.5' --sort loss
     """
     rows = [_trial_row(trial) for trial in _read(path).trials]
     write_rows("trials", rows, _usual_columns(rows), Selection(**selection), format_)
@@ -60,26 +61,28 @@ def list_trials(path: str, format_: str, **selection: Any) -> None:
 def list_experiments(path: str | None, format_: str, **selection: Any) -> None:
     """List the experiments in a folder.
 
-    PATH is their `storage_path`; by default $SKATE_STORAGE_PATH or ~/skate_results.
+    PATH is their `storage_path`, a folder or a URI; by default $SKATE_STORAGE_PATH or ~/skate_results.
     """
     from skate.tune import RunConfig
     from skate.tune._experiment.reader import find_experiments
 
-    where = Path(path or RunConfig().storage_path or ".").expanduser()
+    where = path or RunConfig().storage_path or "."
     try:
         found = list(find_experiments(where))
-    except OSError as error:
-        raise click.ClickException(f"Cannot list {where}: {error.strerror}.") from error
+    except (OSError, ValueError, ImportError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise click.ClickException(f"Cannot list {where}: {reason}.") from error
     rows: list[Row] = [
         {
             "name": each.name,
             "total_trials": each.statuses.total(),
             "terminated": each.statuses["TERMINATED"],
             "errors": each.statuses["ERROR"],
-            "last_updated": datetime.datetime.fromtimestamp(each.updated).isoformat(" ", "seconds"),
+            "last_updated": each.updated
+            and datetime.datetime.fromtimestamp(each.updated).isoformat(" ", "seconds"),
             "running": each.process is not None,
             "pid": each.process,
-            "path": str(each.path),
+            "path": each.path,
         }
         for each in found
     ]
@@ -109,7 +112,7 @@ def add_note(path: Path, filename: str) -> None:
 def show(path: str, metric: str | None, mode: str | None, format_: str) -> None:
     """Summarize an experiment: its trials by status, and the best one.
 
-    PATH is the folder of the experiment.
+    PATH is the folder of the experiment, or its URI.
     """
     from skate.tune import ExperimentAnalysis
 
@@ -119,8 +122,8 @@ def show(path: str, metric: str | None, mode: str | None, format_: str) -> None:
     for trial in stored.trials:
         statuses[trial.status] = statuses.get(trial.status, 0) + 1
     row: Row = {
-        "name": stored.folder.path.name,
-        "path": str(stored.folder.path),
+        "name": stored.folder.name,
+        "path": stored.folder.location,
         "pid": stored.process,
         "trials": len(stored.trials),
         **{status.lower(): number for status, number in sorted(statuses.items())},
@@ -128,7 +131,7 @@ def show(path: str, metric: str | None, mode: str | None, format_: str) -> None:
         "mode": mode,
     }
     if metric is not None and mode is not None:
-        analysis = ExperimentAnalysis(stored.folder.path, trials=stored.trials)
+        analysis = ExperimentAnalysis(stored.folder, trials=stored.trials)
         best = analysis.get_best_trial(metric, mode)
         _warn_of_unknown_metric(stored.trials, metric)
         row["best_trial"] = None if best is None else best.trial_id
@@ -154,7 +157,7 @@ def show(path: str, metric: str | None, mode: str | None, format_: str) -> None:
 def report(path: str, output: str | None, metric: str | None, mode: str | None) -> None:
     """Write plots and tables of an experiment as one HTML file.
 
-    PATH is the folder of the experiment. The page needs no network. The command needs Plotly and Optuna.
+    PATH is the folder of the experiment, or its URI. The page needs no network. The command needs Plotly and Optuna.
     """
     from skate.tune import ExperimentAnalysis, ResultGrid
 
@@ -165,8 +168,8 @@ def report(path: str, output: str | None, metric: str | None, mode: str | None) 
         raise click.ClickException(
             f"The experiment has no metric and mode: pass --metric and --mode. The trials reported {known}."
         )
-    grid = ResultGrid(ExperimentAnalysis(stored.folder.path, trials=stored.trials))
-    file = Path(output or f"{stored.folder.path.name}.html")
+    grid = ResultGrid(ExperimentAnalysis(stored.folder, trials=stored.trials))
+    file = Path(output or f"{stored.folder.name}.html")
     try:
         made = grid.plot(metric, mode)
         made.save(file)
@@ -192,9 +195,8 @@ def _read(path: str) -> StoredExperiment:
     from skate.tune._experiment.reader import read_experiment
 
     try:
-        # Without "." and "..", so that the folder has a name.
-        return read_experiment(os.path.abspath(Path(path).expanduser()))
-    except ValueError as error:
+        return read_experiment(path)
+    except (OSError, ValueError, ImportError) as error:
         raise click.ClickException(str(error)) from error
 
 
@@ -238,7 +240,7 @@ def _trial_row(trial: Trial) -> Row:
         **dict(flat(result)),
         **dict(flat(trial.config, "config/")),
         "error": lines[-1] if lines else None,
-        "logdir": trial.local_path,
+        "logdir": trial.path,
     }
 
 

@@ -67,9 +67,7 @@ def copy(
         raise FileNotFoundError(f"the folder {origin} does not exist")
     found = source.get_file_info(pafs.FileSelector(origin, recursive=True))
     target.create_dir(destination, recursive=True)
-    places = {
-        each: posixpath.join(destination, posixpath.relpath(each.path.rstrip("/"), origin)) for each in found
-    }
+    places = {each: posixpath.join(destination, relative(each.path, origin)) for each in found}
     for each, place in places.items():
         if each.type == pafs.FileType.Directory:
             target.create_dir(place, recursive=True)
@@ -78,6 +76,15 @@ def copy(
         copies = [pool.submit(_copy_file, source, *each, target, moved) for each in files.items()]
     for each in copies:
         each.result()
+
+
+def relative(path: str, folder: str) -> str:
+    """Return a path relative to a folder. Some filesystems list paths with a slash in front, and accept them without.
+
+    >>> relative("/runs/one/checkpoint/", "runs/one")
+    'checkpoint'
+    """
+    return posixpath.relpath(f"/{path.strip('/')}", f"/{folder.strip('/')}")
 
 
 def check_readable(filesystem: pafs.FileSystem, path: str) -> None:
@@ -169,6 +176,16 @@ def write(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
         return
     with filesystem.open_output_stream(path) as stream:  # an object becomes visible when it is complete
         stream.write(content)
+
+
+def replace(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
+    """Write a small file that is read while it is replaced: a reader, and a crash, find either content as a whole."""
+    if uses_local_paths(filesystem) or filesystems.commits_on_close(filesystem):
+        write(filesystem, path, content)
+        return
+    new = f"{path}.new"
+    write(filesystem, new, content)
+    filesystem.move(new, path)
 
 
 def append(path: str, content: bytes) -> None:

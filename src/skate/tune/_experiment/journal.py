@@ -40,7 +40,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = _lock(path.with_suffix(".lock"))
+        self._lock = lock(path.with_suffix(".lock"), str(path.parent))
         try:
             self._file = path.open("ab")
             end = _end_of_records(path)
@@ -120,12 +120,22 @@ def read(path: Path) -> Iterator[Record]:
         FileNotFoundError: The journal does not exist.
     """
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            record = _decode(line)
-            if record is not None:
-                yield record
-            elif line.endswith(b"\n"):
-                log.warning("skipped line %d of %s: its checksum is wrong", number, path)
+        yield from decode_records(file, str(path))
+
+
+def decode_records(lines: Iterable[bytes], source: str) -> Iterator[Record]:
+    """Yield the records of lines; damaged lines are skipped with a warning.
+
+    Args:
+        lines: The lines of a journal, of which the last may be incomplete.
+        source: The journal, for the warning.
+    """
+    for number, line in enumerate(lines, 1):
+        record = _decode(line)
+        if record is not None:
+            yield record
+        elif line.endswith(b"\n"):
+            log.warning("skipped line %d of %s: its checksum is wrong", number, source)
 
 
 def _encode(record: Record) -> bytes:
@@ -161,7 +171,16 @@ def _end_of_records(path: Path) -> int:
     return 0
 
 
-def _lock(path: Path) -> IO[str]:
+def lock(path: Path, experiment: str) -> IO[str]:
+    """Return a file that is locked until it is closed.
+
+    Args:
+        path: The file, which is created if it is missing.
+        experiment: The folder of the experiment, for the error.
+
+    Raises:
+        TuneError: Another program has locked it.
+    """
     file = path.open("a+", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -170,7 +189,7 @@ def _lock(path: Path) -> IO[str]:
         owner = file.read().strip() or "unknown"
         file.close()
         raise TuneError(
-            f"another program (process {owner}) runs the experiment in {path.parent}: wait for it to end, stop it, or "
+            f"another program (process {owner}) runs the experiment in {experiment}: wait for it to end, stop it, or "
             "give this experiment another name with RunConfig(name=...)"
         ) from None
     file.truncate(0)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
+import pyarrow.fs as pafs
 
-from skate.tune._experiment.folder import JOURNAL, TUNER, ExperimentFolder
+from skate.train._storage import folders
+from skate.tune._experiment.folder import JOURNAL, ExperimentFolder
 from skate.tune._experiment.recorder import read_trials
+from skate.tune._experiment.staging import open_folder
 from skate.tune.experiment import Trial
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,16 +33,8 @@ class StoredExperiment:
     process: int | None
 
     def objective(self) -> tuple[str | None, str | None]:
-        """Return the metric and the mode of the experiment's TuneConfig, as far as they are set and can be read.
-
-        They are pickled together with the search space, so the folder must be trusted.
-        """
-        try:
-            config = self.folder.read_state(TUNER)["tune_config"]
-            return config.metric, config.mode
-        except Exception as error:  # the pickle may need modules that only the program can import
-            log.debug("cannot read %s: %r", self.folder.path / TUNER, error)
-            return None, None
+        """Return the metric and the mode of the experiment's TuneConfig, as far as they are set."""
+        return self.folder.read_objective()
 
 
 @dataclass(frozen=True)
@@ -54,14 +45,14 @@ class StoredSummary:
         name: The name of the experiment.
         path: Its folder.
         statuses: The number of trials by status; trials that have not ended are counted as PENDING.
-        updated: When its journal was last written, in seconds since the epoch.
+        updated: When its journal was last written, in seconds since the epoch; None if the storage does not tell.
         process: The id of the process that runs it, if there is one on this machine.
     """
 
     name: str
-    path: Path
+    path: str
     statuses: Counter[str]
-    updated: float
+    updated: float | None
     process: int | None
 
 
@@ -71,10 +62,10 @@ def read_experiment(path: str | os.PathLike[str]) -> StoredExperiment:
     Raises:
         ValueError: The folder holds no experiment.
     """
-    folder = ExperimentFolder(Path(path))
+    folder = open_folder(path)
     if not folder.exists():
-        raise ValueError(_why_none(folder.path))
-    process = find_process(folder.path)
+        raise ValueError(_why_none(folder))
+    process = find_process(folder)
     trials = read_trials(folder, folder.read_journal())
     for trial in trials:
         if trial.is_finished():
@@ -92,12 +83,19 @@ def read_experiment(path: str | os.PathLike[str]) -> StoredExperiment:
 def find_experiments(path: str | os.PathLike[str]) -> Iterator[StoredSummary]:
     """Yield the experiments in the folders below a folder, by name; nothing is unpickled.
 
+    Args:
+        path: A local path or a URI.
+
     Raises:
         NotADirectoryError, FileNotFoundError: The path is not a folder.
     """
-    for entry in sorted(Path(path).iterdir()):
-        folder = ExperimentFolder(entry)
+    return _experiments_in(*folders.locate(path, None))
+
+
+def _experiments_in(filesystem: pafs.FileSystem, path: str) -> Iterator[StoredSummary]:
+    for name in _list(filesystem, path):
         try:
+            folder = open_folder(f"{path}/{name}", filesystem)
             if not folder.exists():
                 continue
             statuses: dict[str, str] = {}
@@ -106,19 +104,28 @@ def find_experiments(path: str | os.PathLike[str]) -> Iterator[StoredSummary]:
                     statuses[record["trial"]] = Trial.PENDING
                 elif record["event"] == "ended":
                     statuses[record["trial"]] = record["status"]
-            updated = (entry / JOURNAL).stat().st_mtime
+            updated = folder.updated()
         except (FileNotFoundError, PermissionError):  # deleted meanwhile, or of another user
             continue
-        yield StoredSummary(entry.name, entry, Counter(statuses.values()), updated, find_process(entry))
+        yield StoredSummary(name, folder.location, Counter(statuses.values()), updated, find_process(folder))
 
 
-def find_process(path: Path) -> int | None:
+def _list(filesystem: pafs.FileSystem, path: str) -> list[str]:
+    if folders.uses_local_paths(filesystem):
+        return sorted(os.listdir(path))
+    found = filesystem.get_file_info(pafs.FileSelector(path))
+    return sorted(info.base_name for info in found if info.type == pafs.FileType.Directory)
+
+
+def find_process(folder: ExperimentFolder) -> int | None:
     """Return the id of the process that runs the experiment in a folder; None if there is none on this machine.
 
     The process is the one that has the lock of the journal open. Trying to lock the file instead could make a program
     fail that is just starting.
     """
-    lock = (path / JOURNAL).with_suffix(".lock")
+    if folder.local is None:
+        return None
+    lock = (folder.local / JOURNAL).with_suffix(".lock")
     try:
         process = int(lock.read_text(encoding="utf-8"))
         opened = {file.path for file in psutil.Process(process).open_files()}
@@ -127,10 +134,11 @@ def find_process(path: Path) -> int | None:
     return process if os.path.realpath(lock) in opened else None
 
 
-def _why_none(path: Path) -> str:
-    if not path.is_dir():
+def _why_none(folder: ExperimentFolder) -> str:
+    path = folder.location
+    if folder.filesystem.get_file_info(folder.path).type != pafs.FileType.Directory:
         return f"{path} is not a folder: give the folder of an experiment."
-    inside = [each.name for each in find_experiments(path)]
+    inside = [each.name for each in _experiments_in(folder.filesystem, folder.path)]
     if not inside:
         return f"{path} holds no experiment: it has no {JOURNAL}."
     names = ", ".join(inside[:5]) + (", …" if len(inside) > 5 else "")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skate.exceptions import RayTaskError
 from skate.train import Checkpoint
+from skate.train._storage import folders
 from skate.tune._experiment.checkpoints import KeptCheckpoint
 from skate.tune._experiment.folder import ExperimentFolder, decode, encode
 from skate.tune._experiment.journal import Record
@@ -16,6 +16,7 @@ from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
 
 if TYPE_CHECKING:
+    from skate.tune._experiment.uploads import Uploader
     from skate.tune._loop.settings import Settings
 
 SYNC_INTERVAL_S = 1.0  # between two writes to the disk itself
@@ -27,13 +28,17 @@ class Recorder:
 
     Args:
         folder: The experiment's folder.
+        uploader: Uploads the folder; None if it is stored where it is.
 
     Raises:
         TuneError: Another program runs the experiment.
     """
 
-    def __init__(self, folder: ExperimentFolder) -> None:
+    def __init__(self, folder: ExperimentFolder, uploader: Uploader | None = None) -> None:
         self._folder = folder
+        self._uploader = uploader
+        self._has_checkpoints = False  # that are not uploaded
+        self._dropped: list[str] = []
         self._journal = folder.open_journal()
         self._last_sync = time.monotonic()
         self._next_state = 0.0
@@ -46,11 +51,19 @@ class Recorder:
 
     def changed(self, trial: Trial) -> None:
         """A scheduler has given a trial another configuration and another checkpoint."""
-        self._journal.append(_changed(trial))
+        self._journal.append(_changed(trial, self._folder))
 
     def checkpoint(self, trial: Trial, name: str, metrics: Mapping[str, Any]) -> None:
         """A trial has saved a checkpoint."""
         self._journal.append(_checkpoint(trial, name, metrics))
+        self._has_checkpoints = True
+
+    def dropped(self, path: str) -> None:
+        """A checkpoint is no longer needed: delete it, once the journal in the storage has a newer one."""
+        if self._uploader is None:
+            folders.delete(self._folder.filesystem, path)
+        else:
+            self._dropped.append(path)
 
     def ended(self, trial: Trial) -> None:
         """A trial has ended."""
@@ -58,11 +71,22 @@ class Recorder:
 
     def start(self) -> None:
         """Start a new journal; that of an earlier experiment in the same folder is renamed."""
+        self._folder.delete_state()
         self._journal.rotate()
+        if self._uploader is not None:
+            self._uploader.start()
 
-    def restart(self, trials: Iterable[Trial]) -> None:
+    def restart(self, trials: Sequence[Trial]) -> None:
         """Replace the journal by one with the current state of each trial."""
-        self._journal.compact(record for trial in trials for record in _records(trial))
+        if self._uploader is not None:
+            self._uploader.download(
+                trial.relative_logdir
+                for trial in trials
+                if trial.relative_logdir is not None and not trial.is_finished()
+            )
+        self._journal.compact(record for trial in trials for record in _records(trial, self._folder))
+        if self._uploader is not None:  # not before: a journal that is replaced has no prefix
+            self._uploader.start()
 
     def step(self, settings: Settings | None) -> None:
         """Flush the records of a step to the operating system; at intervals, sync the disk and save the state.
@@ -71,12 +95,19 @@ class Recorder:
             settings: What has the state; None if another experiment stores it.
         """
         self._journal.flush()
+        if self._uploader is not None and self._has_checkpoints:
+            self._request_upload(self._uploader)
         now = time.monotonic()
         if now - self._last_sync >= SYNC_INTERVAL_S:
             self._journal.commit()
             self._last_sync = now
         if settings is not None and now >= self._next_state:
             self.save_state(settings)
+
+    def _request_upload(self, uploader: Uploader) -> None:
+        uploader.request(self._dropped)
+        self._dropped = []
+        self._has_checkpoints = False
 
     def save_state(self, settings: Settings) -> None:
         """Save the state of the search, the scheduler and the callbacks."""
@@ -95,6 +126,8 @@ class Recorder:
     def close(self) -> None:
         """Wait until all records are on disk."""
         self._journal.close()
+        if self._uploader is not None:
+            self._request_upload(self._uploader)
 
 
 def _added(trial: Trial) -> Record:
@@ -110,12 +143,14 @@ def _added(trial: Trial) -> Record:
     }
 
 
-def _changed(trial: Trial) -> Record:
+def _changed(trial: Trial, folder: ExperimentFolder) -> Record:
+    checkpoint = trial.checkpoint
+    is_elsewhere = checkpoint is not None and checkpoint.filesystem != folder.filesystem
     return {
         "event": "changed",
         "trial": trial.trial_id,
         "config": encode(trial._stored_config),
-        "checkpoint": None if trial.checkpoint is None else trial.checkpoint.path,
+        "checkpoint": encode(checkpoint) if is_elsewhere else checkpoint and checkpoint.path,
         "metrics": encode(_without_config(trial, trial.checkpoint_metrics)),
     }
 
@@ -149,12 +184,12 @@ def _describe(error: Exception) -> str:
     return str(cause) if isinstance(cause, TuneError) else f"{type(cause).__name__}: {cause}"
 
 
-def _records(trial: Trial) -> Iterator[Record]:
+def _records(trial: Trial, folder: ExperimentFolder) -> Iterator[Record]:
     """Yield the records from which `read_trials` rebuilds the trial as it is now."""
     yield _added(trial)
     for kept in trial.kept:
         yield _checkpoint(trial, kept.name, kept.metrics)
-    yield _changed(trial)
+    yield _changed(trial, folder)
     if trial.is_finished():
         yield _ended(trial)
 
@@ -176,7 +211,7 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
                 experiment_tag=record["tag"],
             )
             trial.custom_trial_name, trial.relative_logdir = record["name"], record["dirname"]
-            trial.local_path = folder.trial_path(trial)
+            folder.set_paths(trial)
             continue
         if key not in trials:
             continue
@@ -190,8 +225,12 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
             trial.next_checkpoint = int(record["name"].rpartition("_")[2]) + 1
         elif record["event"] == "changed":
             trial.config = decode(record["config"])
-            path = record["checkpoint"]
-            trial.checkpoint = None if path is None else Checkpoint(path, folder.filesystem)
+            stored = record["checkpoint"]
+            trial.checkpoint = (
+                decode(stored)
+                if isinstance(stored, Mapping)
+                else stored and Checkpoint(stored, folder.filesystem)
+            )
             trial.checkpoint_metrics = decode(record["metrics"])
             if trial.checkpoint_metrics:
                 trial.checkpoint_metrics.setdefault("config", trial.config)
@@ -203,7 +242,10 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
             trial.update_last_result(result)
             if record["error"] is not None:
                 trial.error = TuneError(decode(record["error"]))
-    for trial in trials.values():
-        there = folder.trial_path(trial)
-        trial.kept = [each for each in trial.kept if os.path.isdir(f"{there}/{each.name}")]
+    saved = [trial for trial in trials.values() if trial.kept]
+    found = folder.find_folders(
+        {f"{folder.trial_path(trial)}/{each.name}" for trial in saved for each in trial.kept}
+    )
+    for trial in saved:
+        trial.kept = [each for each in trial.kept if f"{folder.trial_path(trial)}/{each.name}" in found]
     return list(trials.values())

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 import os
+import posixpath
 from typing import Any
+
+import pyarrow.fs as pafs
 
 from skate import train
 from skate.train import Checkpoint
+from skate.train._storage import folders
 from skate.train._storage.run_folder import RunRecord
 from skate.tune._experiment.checkpoints import rank
-from skate.tune._experiment.folder import ExperimentFolder
+from skate.tune._experiment.folder import ExperimentFolder, describe_location
 from skate.tune._experiment.recorder import read_trials
+from skate.tune._experiment.staging import open_folder
 from skate.tune.experiment import Trial
-from skate.tune.impl.config import local_folder
 from skate.tune.result import AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID
 
 _AUTOMATIC = frozenset((*AUTO_RESULT_KEYS, DONE, EXPERIMENT_TAG, SHOULD_CHECKPOINT, TRIAL_ID))
@@ -37,21 +41,24 @@ class Result(train.Result):
         """Return the result of a trial from its folder, inside the folder of its experiment.
 
         Args:
-            path: The trial's folder.
-            storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
+            path: The trial's folder: a local path or a URI.
+            storage_filesystem: The filesystem of the path; determined by the path if not given.
 
         Raises:
             RuntimeError: The folder is not that of a trial.
         """
-        where = local_folder(path, storage_filesystem)
-        folder = ExperimentFolder(where.parent)
+        filesystem, where = folders.locate(path, storage_filesystem)
+        parent, name = posixpath.split(where.rstrip("/"))
+        folder = open_folder(parent, filesystem)
         trials = read_trials(folder, folder.read_journal()) if folder.exists() else []
         for trial in trials:
-            if trial.relative_logdir == where.name:
+            if trial.relative_logdir == name:
                 return result_of(folder, trial)
-        problem = "is not the folder of a trial" if where.exists() else "doesn't exist"
+        is_missing = filesystem.get_file_info(where).type == pafs.FileType.NotFound
+        problem = "doesn't exist" if is_missing else "is not the folder of a trial"
         raise RuntimeError(
-            f"{where} {problem}: `path` must be a folder inside the folder of an experiment, such as `Result.path`."
+            f"{describe_location(filesystem, where)} {problem}: `path` must be a folder inside the folder of an "
+            "experiment, such as `Result.path`."
         )
 
     def __repr__(self) -> str:

@@ -17,12 +17,12 @@ from skate.tune._loop.calls import Calls, Kind, RunningTrial
 from skate.tune._loop.results import check_metric, reaches_criterion
 from skate.tune._loop.settings import ExperimentSettings, Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
-from skate.tune._workers.messages import Assignment, Report, Step
+from skate.tune._workers.messages import Report, Step
 from skate.tune._workers.session import STOP_TIMEOUT_S
 from skate.tune._workers.trial_files import TrialFolderNotFoundError
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
-from skate.tune.result import DONE, EXPERIMENT_TAG, TIME_TOTAL_S, TRAINING_ITERATION, TRIAL_ID
+from skate.tune.result import DONE, EXPERIMENT_TAG, TRIAL_ID
 from skate.tune.schedulers import FIFOScheduler, TrialScheduler
 from skate.tune.search import BasicVariantGenerator, SearchAlgorithm
 
@@ -70,7 +70,7 @@ class TuneController:
         given = os.environ.get(_MAX_PENDING, "auto")
         self._max_waiting = MAX_WAITING if given == "auto" else int(given)
         self._resource_updater = self._pool
-        self.experiment_path = str(settings.experiments[0].folder.path)
+        self.experiment_path = str(settings.experiments[0].folder.local)
         for trial in trials:
             self._add(trial, new=False)
 
@@ -222,7 +222,8 @@ class TuneController:
             if experiment.recorder is not self._recorders[0]:
                 self._recorders[0].created += 1  # beside the state of the search, which creates all trials
         elif not trial.is_finished():
-            os.makedirs(experiment.folder.trial_path(trial), exist_ok=True)
+            assert trial.local_path is not None
+            os.makedirs(trial.local_path, exist_ok=True)
         if not trial.is_finished():
             self._live[trial] = None
             self._set_status(trial, trial.status)
@@ -253,27 +254,16 @@ class TuneController:
         if waits:
             self._waiting[worker] = running
         self._set_status(trial, Trial.RUNNING)
-        self._calls.add(Kind.STEP, running, worker.actor.start.remote(self._assignment(trial).to_fields()))
+        self._calls.add(
+            Kind.STEP,
+            running,
+            worker.actor.start.remote(self._experiment(trial).assignment(trial).to_fields()),
+        )
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
         if trial.checkpoint is not None:
             self._call("on_trial_restore", **info)
         self._call("on_trial_start", **info)
         return True
-
-    def _assignment(self, trial: Trial) -> Assignment:
-        config = trial._stored_config
-        return Assignment(
-            trial.trial_id,
-            str(trial),
-            trial.experiment_tag,
-            config,
-            self._experiment(trial).folder.trial_path(trial),
-            checkpoint=None if trial.checkpoint is None else trial.checkpoint.path,
-            next_checkpoint=trial.next_checkpoint,
-            iteration=trial.checkpoint_metrics.get(TRAINING_ITERATION, 0),
-            time_total_s=trial.checkpoint_metrics.get(TIME_TOTAL_S, 0.0),
-            objects=None if trial.objects is None else trial.objects.references(config),
-        )
 
     # ------------------------------------------------------------ events of workers
 
@@ -435,7 +425,7 @@ class TuneController:
             if any(each.checkpoint is not None and each.checkpoint.path == path for each in self._live):
                 continue  # another trial continues from it
             trial.kept.remove(old)
-            experiment.folder.delete(path)
+            experiment.recorder.dropped(path)
 
     # ------------------------------------------------------------ ends
 

@@ -10,11 +10,13 @@ from typing import Any
 from skate._api import variables
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
-from skate.tune._workers.messages import WorkerSettings
+from skate.tune._workers.messages import Assignment, RemoteStorage, WorkerSettings
 from skate.tune._workers.output import log_files
 from skate.tune.callback import Callback
 from skate.tune.execution.placement_groups import PlacementGroupFactory
+from skate.tune.experiment import Trial
 from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig
+from skate.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
 from skate.tune.schedulers import TrialScheduler
 from skate.tune.search import SearchAlgorithm
 from skate.tune.search._placeholders import ObjectTable
@@ -62,8 +64,12 @@ class ExperimentSettings:
         Args:
             settings: Those of the run.
         """
+        folder = self.folder
         return WorkerSettings(
-            self.folder.path.name,
+            folder.name,
+            storage=None
+            if folder.is_local
+            else RemoteStorage(folder.filesystem, folder.path, str(folder.local)),
             checkpoint_frequency=self.checkpoint_config.checkpoint_frequency,
             checkpoint_at_end=bool(self.checkpoint_config.checkpoint_at_end),
             reuse_trainable=settings.reuse_trainables,
@@ -72,6 +78,25 @@ class ExperimentSettings:
             log_to_file=log_files(self.run.log_to_file),
             writes_params=os.environ.get(_NO_LOGGERS) != "1",
             changes_folder=variables.flag("CHDIR_TO_TRIAL_DIR", True),
+        )
+
+    def assignment(self, trial: Trial) -> Assignment:
+        """Return what a worker is told of a trial."""
+        config = trial._stored_config
+        checkpoint = trial.checkpoint
+        is_here = checkpoint is not None and checkpoint.filesystem == self.folder.filesystem
+        assert trial.local_path is not None
+        return Assignment(
+            trial.trial_id,
+            str(trial),
+            trial.experiment_tag,
+            config,
+            trial.local_path,
+            checkpoint=checkpoint.path if checkpoint is not None and is_here else checkpoint,
+            next_checkpoint=trial.next_checkpoint,
+            iteration=trial.checkpoint_metrics.get(TRAINING_ITERATION, 0),
+            time_total_s=trial.checkpoint_metrics.get(TIME_TOTAL_S, 0.0),
+            objects=None if trial.objects is None else trial.objects.references(config),
         )
 
     @property

@@ -6,7 +6,7 @@ import pyarrow.fs as pafs
 
 from skate.train import Checkpoint
 from skate.train._storage import folders
-from skate.tune._workers.messages import Assignment
+from skate.tune._workers.messages import Assignment, RemoteStorage
 
 
 class CheckpointStore:
@@ -14,12 +14,15 @@ class CheckpointStore:
 
     Args:
         assignment: The trial.
-        filesystem: The filesystem of its folder; None for the local one.
+        storage: The storage of the experiment; None for local disks.
     """
 
-    def __init__(self, assignment: Assignment, filesystem: pafs.FileSystem | None) -> None:
-        self._folder, self._filesystem = assignment.folder, filesystem or pafs.LocalFileSystem()
-        self._next = assignment.next_checkpoint
+    def __init__(self, assignment: Assignment, storage: RemoteStorage | None) -> None:
+        if storage is None:
+            self._folder, self._filesystem = assignment.folder, pafs.LocalFileSystem()
+        else:
+            self._folder, self._filesystem = storage.path_of(assignment.folder), storage.filesystem
+        self._first = self._next = assignment.next_checkpoint
 
     def store(self, checkpoint: Checkpoint) -> str:
         """Copy a checkpoint to the trial's folder, unless it is there; return its name."""
@@ -27,11 +30,19 @@ class CheckpointStore:
             return checkpoint.path.removeprefix(f"{self._folder}/")
         name = f"checkpoint_{self._next:06d}"
         target = f"{self._folder}/{name}"
+        if self._next == self._first:  # a worker that was killed may have left a part of it
+            folders.delete(self._filesystem, target)
         self._next += 1
         self._filesystem.create_dir(target, recursive=True)
         folders.copy(checkpoint.filesystem, checkpoint.path, self._filesystem, target)
         return name
 
-    def open(self, path: str) -> Checkpoint:
-        """Return the checkpoint at a path."""
-        return Checkpoint(path, self._filesystem)
+    def path_of(self, name: str) -> str:
+        """Return the path of a checkpoint of the trial."""
+        return f"{self._folder}/{name}"
+
+    def open(self, checkpoint: str | Checkpoint) -> Checkpoint:
+        """Return a checkpoint, or that at a path in the storage of the experiment."""
+        if isinstance(checkpoint, Checkpoint):
+            return checkpoint
+        return Checkpoint(checkpoint, self._filesystem)

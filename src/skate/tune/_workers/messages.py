@@ -8,6 +8,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
+    from skate.train import Checkpoint
+
+
+@dataclass(frozen=True)
+class RemoteStorage:
+    """The storage of an experiment that is not on a local disk.
+
+    Attributes:
+        filesystem: The filesystem.
+        path: The experiment's folder there.
+        staging: The experiment's folder on the machine of the driver.
+    """
+
+    filesystem: pafs.FileSystem
+    path: str
+    staging: str
+
+    def path_of(self, folder: str) -> str:
+        """Return the path in the storage of a folder below `staging`."""
+        return self.path + folder.removeprefix(self.staging)
+
 
 @dataclass(frozen=True)
 class WorkerSettings:
@@ -15,7 +36,7 @@ class WorkerSettings:
 
     Attributes:
         experiment_name: The name of the experiment.
-        filesystem: The filesystem of its folder; None for the local one, so that workers need not import PyArrow.
+        storage: Its storage; None for local disks, so that workers need not import PyArrow.
         checkpoint_frequency: Steps between two checkpoints of a class; 0 for none.
         checkpoint_at_end: Whether a class saves a checkpoint when it ends.
         reuse_trainable: Whether an instance of a class is kept for the next trial.
@@ -27,7 +48,7 @@ class WorkerSettings:
     """
 
     experiment_name: str
-    filesystem: pafs.FileSystem | None = None
+    storage: RemoteStorage | None = None
     checkpoint_frequency: int = 0
     checkpoint_at_end: bool = False
     reuse_trainable: bool = False
@@ -47,8 +68,8 @@ class Assignment:
         trial_name: Its name.
         experiment_tag: A text that names it by its sampled values.
         config: Its configuration.
-        folder: The trial's folder.
-        checkpoint: The path of the checkpoint to resume from.
+        folder: The trial's folder on the machine of the driver.
+        checkpoint: The checkpoint to resume from; its path if it is in the storage of the experiment.
         next_checkpoint: The number of the next checkpoint.
         iteration: The number of reports so far.
         time_total_s: The training time so far, in seconds.
@@ -60,7 +81,7 @@ class Assignment:
     experiment_tag: str
     config: dict[str, Any]
     folder: str
-    checkpoint: str | None = None
+    checkpoint: str | Checkpoint | None = None
     next_checkpoint: int = 0
     iteration: int = 0
     time_total_s: float = 0.0

@@ -74,7 +74,7 @@ class TrialSession:
     def _store(self) -> CheckpointStore:
         from skate.tune._workers.checkpoint_store import CheckpointStore
 
-        return CheckpointStore(self.assignment, self.settings.filesystem)
+        return CheckpointStore(self.assignment, self.settings.storage)
 
     @property
     def checkpoint(self) -> Checkpoint | None:
@@ -117,7 +117,7 @@ class TrialSession:
         """Hand over metrics, and wait for the decision to continue."""
         name = None if checkpoint is None else self._store.store(checkpoint)
         if name is not None:
-            self._checkpoint = self._store.open(f"{self.assignment.folder}/{name}")
+            self._checkpoint = self._store.open(self._store.path_of(name))
         with self._condition:
             self._report = Report(dict(metrics), name)
             self._may_run = False

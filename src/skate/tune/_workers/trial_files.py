@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from skate.air._json import as_json
-from skate.tune._workers.messages import Assignment, Report
+from skate.tune._workers.messages import Assignment, Report, WorkerSettings
 from skate.tune.error import TuneError
 from skate.tune.result import DONE, EXPERIMENT_TAG, EXPR_PARAM_FILE, EXPR_RESULT_FILE, TRIAL_ID
 
@@ -45,15 +45,15 @@ class TrialFiles:
 
     Args:
         assignment: The trial.
-        config: Its configuration as the files show it; that of the trial by default.
-        writes_params: Whether to write the configuration.
+        settings: Those of the experiment.
+        config: The configuration as the files show it; that of the trial by default.
 
     Raises:
         TrialFolderNotFoundError: The folder does not exist on this machine.
     """
 
     def __init__(
-        self, assignment: Assignment, config: Mapping[str, Any] | None = None, writes_params: bool = True
+        self, assignment: Assignment, settings: WorkerSettings, config: Mapping[str, Any] | None = None
     ) -> None:
         config = assignment.config if config is None else config
         self._folder = assignment.folder
@@ -63,9 +63,11 @@ class TrialFiles:
             "config": config,
         }
         self._held: Mapping[str, Any] | None = None
-        # A worker does not create the folder: it would be a second one if the nodes share no storage.
+        if settings.storage is not None:
+            os.makedirs(self._folder, exist_ok=True)  # on another node than the driver's
+        # Else a worker does not create the folder: it would be a second one if the nodes share no storage.
         try:
-            if writes_params:
+            if settings.writes_params:
                 with open(f"{self._folder}/{EXPR_PARAM_FILE}", "w", encoding="utf-8") as file:
                     file.write(_JSON.encode(config))
             else:

@@ -35,6 +35,7 @@ from skate.util import get_node_ip_address
 from skate.util._session import engine_name
 
 if TYPE_CHECKING:
+    from skate.train import Checkpoint
     from skate.tune._workers.checkpoint_store import CheckpointStore
 
 log = logging.getLogger("skate.tune")
@@ -101,7 +102,7 @@ class TrialWorker:
 
             config, shown = receive(assignment.config, assignment.objects)
             assignment = replace(assignment, config=config, objects=None)
-        self._files = TrialFiles(assignment, shown, self._settings.writes_params)
+        self._files = TrialFiles(assignment, self._settings, shown)
         if self._changes_folder:
             os.chdir(assignment.folder)
         if self._settings.log_to_file is not None:
@@ -271,7 +272,7 @@ class _ClassRun:
         trainable._logdir = self._assignment.folder
         return trainable
 
-    def _restore(self, checkpoint: str) -> None:
+    def _restore(self, checkpoint: str | Checkpoint) -> None:
         """Load a checkpoint, with new instances if that fails."""
         for left in range(self._settings.restore_retries, -1, -1):
             try:
@@ -288,7 +289,7 @@ class _ClassRun:
     def _store(self) -> CheckpointStore:
         from skate.tune._workers.checkpoint_store import CheckpointStore
 
-        return CheckpointStore(self._assignment, self._settings.filesystem)
+        return CheckpointStore(self._assignment, self._settings.storage)
 
     def step(self) -> Step:
         metrics = self.trainable.train()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import os
+import posixpath
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.fs as pafs
+
 from skate.air import _arguments as arguments
 from skate.air import _optional
 from skate.train import Checkpoint
+from skate.train._storage import folders
 from skate.tune._experiment.folder import ExperimentFolder, flat
 from skate.tune._experiment.recorder import read_trials
+from skate.tune._experiment.staging import open_folder
 from skate.tune.experiment import Trial
-from skate.tune.impl.config import local_folder
 from skate.tune.result import DEFAULT_METRIC
 
 if TYPE_CHECKING:
@@ -29,8 +33,8 @@ class ExperimentAnalysis:
     """The trials of an experiment, with the best of them.
 
     Args:
-        experiment_checkpoint_path: The experiment's folder, or a file in it.
-        storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
+        experiment_checkpoint_path: The experiment's folder, or a file in it: a local path or a URI.
+        storage_filesystem: The filesystem of the path; determined by the path if not given.
         trials: The trials; read from the folder by default.
         default_metric: The metric to compare, where a method is given none. With a mode only, it is the value that a
             function returns.
@@ -42,15 +46,18 @@ class ExperimentAnalysis:
 
     def __init__(
         self,
-        experiment_checkpoint_path: str | os.PathLike[str],
+        experiment_checkpoint_path: str | os.PathLike[str] | ExperimentFolder,
         *,
         storage_filesystem: Any = None,
         trials: Sequence[Trial] | None = None,
         default_metric: str | None = None,
         default_mode: str | None = None,
     ) -> None:
-        path = local_folder(experiment_checkpoint_path, storage_filesystem)
-        self._folder = ExperimentFolder(path.parent if path.is_file() else path)
+        self._folder = (
+            experiment_checkpoint_path
+            if isinstance(experiment_checkpoint_path, ExperimentFolder)
+            else _find_folder(experiment_checkpoint_path, storage_filesystem)
+        )
         if default_mode is not None:
             arguments.choice("default_mode", default_mode, ("min", "max"))
             default_metric = default_metric or DEFAULT_METRIC
@@ -60,7 +67,8 @@ class ExperimentAnalysis:
         if trials is None:
             if not self._folder.exists():
                 raise ValueError(
-                    f"{self._folder.path} holds no experiment: `experiment_checkpoint_path` must be the folder of one."
+                    f"{self._folder.location} holds no experiment: `experiment_checkpoint_path` must be the folder "
+                    "of one."
                 )
             trials = read_trials(self._folder, self._folder.read_journal())
             self._has_statistics = False
@@ -84,7 +92,7 @@ class ExperimentAnalysis:
     @property
     def experiment_path(self) -> str:
         """The experiment's folder."""
-        return str(self._folder.path)
+        return self._folder.path
 
     # ------------------------------------------------------------ the best
 
@@ -273,3 +281,10 @@ class ExperimentAnalysis:
             raise ValueError('No `mode` has been passed, and no default mode is set: pass "min" or "max".')
         arguments.choice("mode", mode, ("min", "max"))
         return metric, mode
+
+
+def _find_folder(path: str | os.PathLike[str], filesystem: Any) -> ExperimentFolder:
+    """Return the folder of an experiment by its path, or by that of a file in it."""
+    found, within = folders.locate(path, filesystem)
+    is_file = found.get_file_info(within).type == pafs.FileType.File
+    return open_folder(posixpath.dirname(within) if is_file else within, found)

@@ -17,20 +17,18 @@ class TrialStorage:
     Attributes:
         storage_filesystem: The filesystem of all paths.
         trial_fs_path: The trial's folder.
+        trial_working_directory: The folder that the trial works in, unless `RAY_CHDIR_TO_TRIAL_DIR` is 0. If the
+            experiment is not stored on a local disk, its files are uploaded to `trial_fs_path`.
     """
 
     storage_filesystem: pafs.FileSystem
     trial_fs_path: str
-
-    @property
-    def trial_working_directory(self) -> str:
-        """The folder that the trial works in, unless `RAY_CHDIR_TO_TRIAL_DIR` is 0."""
-        return self.trial_fs_path
+    trial_working_directory: str
 
     @property
     def trial_driver_staging_path(self) -> str:
         """The folder in which callbacks of the driver store files of the trial."""
-        return self.trial_fs_path
+        return self.trial_working_directory
 
     @property
     def trial_dir_name(self) -> str:
@@ -45,7 +43,7 @@ class TrialStorage:
     @property
     def experiment_driver_staging_path(self) -> str:
         """The folder in which callbacks of the driver store files of the experiment."""
-        return self.experiment_fs_path
+        return os.path.dirname(self.trial_working_directory)
 
     @property
     def experiment_dir_name(self) -> str:

@@ -76,6 +76,7 @@ class Trial:
     PAUSED: ClassVar = "PAUSED"
     TERMINATED: ClassVar = "TERMINATED"
     ERROR: ClassVar = "ERROR"
+    stored_path: str | None = None  # the path of its folder in a storage that is not a local disk
 
     def __init__(
         self,
@@ -250,12 +251,12 @@ class Trial:
 
     @property
     def storage(self) -> TrialStorage | None:
-        """The folders of the trial and of its experiment, once they exist."""
-        if self.local_path is None:
+        """The folders of the trial and of its experiment, once they exist; None if they are not on a local disk."""
+        if self.local_path is None or self.path != self.local_path:
             return None
         import pyarrow.fs as pafs
 
-        return TrialStorage(pafs.LocalFileSystem(), self.local_path)
+        return TrialStorage(pafs.LocalFileSystem(), self.local_path, self.local_path)
 
     @property
     def experiment_dir_name(self) -> str | None:
@@ -296,8 +297,8 @@ class Trial:
 
     @property
     def path(self) -> str | None:
-        """The trial's folder, once it exists."""
-        return self.local_path
+        """The trial's folder in the storage of the experiment, once it exists."""
+        return self.stored_path or self.local_path
 
     @property
     def error_file(self) -> str | None:

@@ -84,12 +84,12 @@ class RunConfig:
 
     Args:
         name: The name of the experiment and of its folder below `storage_path`.
-        storage_path: The folder of all experiments, on a local disk. The default is `$SKATE_STORAGE_PATH` or
-            `~/skate_results`.
-        storage_filesystem: None, or the local filesystem of pyarrow; others are not supported.
+        storage_path: The folder of all experiments: a local path, or a URI such as `s3://bucket/folder`. The default is
+            `$SKATE_STORAGE_PATH` or `~/skate_results`.
+        storage_filesystem: The filesystem of that path, of pyarrow or fsspec; determined by the path if not given.
         failure_config: How failed trials are handled.
         checkpoint_config: Which checkpoints are saved and kept.
-        sync_config: Accepted for programs written for Ray; has no effect.
+        sync_config: When results are uploaded to a storage that is not a local disk.
         verbose: 0 for no output; otherwise a table of trials on a terminal, and lines in the log.
         stop: When trials stop: metrics with the values at which a trial ends, a `Stopper`, or a function of the trial's
             id and its result.
@@ -124,7 +124,9 @@ class RunConfig:
         self.storage_path = os.fspath(
             self.storage_path or os.environ.get(STORAGE_VARIABLE) or Path(DEFAULT_STORAGE).expanduser()
         )
-        self.storage_path = str(local_folder(self.storage_path, self.storage_filesystem))
+        if is_local(self.storage_path, self.storage_filesystem):
+            path = self.storage_path.removeprefix("file://")
+            self.storage_path = os.path.abspath(os.path.expanduser(path))
         if self.name is not None:
             self.name = arguments.folder_name("name", self.name)
         log_files(self.log_to_file)  # raises for values of other types
@@ -146,21 +148,27 @@ def adapt_config(config: Any) -> Any:
     return config
 
 
-def local_folder(path: str | os.PathLike[str], filesystem: Any = None) -> Path:
-    """Return the absolute path of a folder for experiments.
+def is_local(path: str, filesystem: Any = None) -> bool:
+    """Return whether a folder for experiments is on a local disk.
 
     Args:
-        path: A path, or a URI that begins with `file://`.
-        filesystem: None, or the local filesystem of pyarrow.
+        path: A path or a URI.
+        filesystem: The filesystem of the path; determined by the path if None.
 
     Raises:
-        NotImplementedError: The folder is not on a local disk.
+        TypeError: It is no filesystem.
+        ValueError: The path is a URI of another filesystem.
     """
-    text = os.fspath(path).removeprefix("file://")
-    is_local = filesystem is None or getattr(filesystem, "type_name", None) == "local"
-    if not is_local or "://" in text:
-        what = f"`storage_path` is {text!r}" if is_local else f"`storage_filesystem` is {filesystem!r}"
-        raise NotImplementedError(
-            f"{what}: Tune stores experiments on local disks only. Use a local folder, and copy it afterwards."
+    is_plain = "://" not in path or path.startswith("file://")
+    if filesystem is None:
+        return is_plain
+    if getattr(filesystem, "type_name", None) != "local":
+        from skate.air import _filesystems as filesystems  # needs PyArrow
+
+        filesystems.check("storage_filesystem", filesystem)
+        return False
+    if not is_plain:
+        raise ValueError(
+            f"`storage_path` is {path!r}, and `storage_filesystem` is the local one: leave one of them out."
         )
-    return Path(os.path.abspath(os.path.expanduser(text)))
+    return True

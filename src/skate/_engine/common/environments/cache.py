@@ -11,16 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-CACHE_VARIABLE = "SKATE_CACHE_DIR"
+from skate._base import variables
 
 
 def default_cache_dir() -> Path:
-    """Return this user's cache folder: ``SKATE_CACHE_DIR``, or ``skate`` in the usual place for caches."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser() / "runtime_env"
-    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(caches).expanduser() / "skate" / "runtime_env"
+    """Return the folder for runtime environments in this user's cache folder."""
+    return Path(variables.cache_folder(), "runtime_env")
 
 
 class Cache:
