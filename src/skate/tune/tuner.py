@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import datetime
 import functools
+import inspect
 import os
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
+from skate.tune.experiment._metrics import flatten_criteria
 from skate.tune.impl.config import RunConfig, adapt_config, local_folder
 from skate.tune.progress_reporter import ReporterCallback
 from skate.tune.registry import check_trainable, get_trainable_cls
@@ -50,6 +52,7 @@ from skate.tune.tune_config import ResumeConfig, TuneConfig
 __all__ = ["Tuner"]
 
 _NO_LIMIT = 1 << 62  # of samples
+_NO_DATE = "TUNE_DISABLE_DATED_SUBDIR"  # the variable that keeps the date out of the names of experiments
 Trainables = str | Callable[[dict[str, Any]], Any] | type[Trainable] | DataParallelTrainer
 
 
@@ -326,7 +329,10 @@ class Tuner:
     def _folder(self) -> ExperimentFolder:
         run = self._run_config
         if run.name is None:
-            run.name = f"{self._name}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+            date = (
+                "" if os.environ.get(_NO_DATE) == "1" else f"_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+            )
+            run.name = f"{self._name}{date}"
         assert run.storage_path is not None
         return ExperimentFolder(local_folder(run.storage_path) / run.name)
 
@@ -432,6 +438,7 @@ class Tuner:
             if isinstance(each, Stopper):
                 stoppers.append(each)
             elif callable(each):
+                _check_stopping_function(each)
                 stoppers.append(FunctionStopper(each))
             elif each is not None and not isinstance(each, Mapping):
                 raise TypeError(f"`stop` must be a dictionary, a Stopper or a function, not {each!r}.")
@@ -460,7 +467,7 @@ class Tuner:
             settings.search.next_trial()
         for trial in trials:
             stop = tuners[trial.experiment]._run_config.stop
-            trial.stopping_criterion = dict(stop) if isinstance(stop, Mapping) else {}
+            trial.stopping_criterion = flatten_criteria(stop) if isinstance(stop, Mapping) else {}
             prepare_trial(trial, self._resume)
         return trials
 
@@ -468,3 +475,15 @@ class Tuner:
 def _saves_checkpoints(trainable: Any) -> bool:
     """Return whether a trainable is a class that defines how checkpoints are saved."""
     return is_trainable_class(trainable) and trainable.save_checkpoint is not Trainable.save_checkpoint
+
+
+def _check_stopping_function(function: Callable[..., Any]) -> None:
+    """Raise TuneError if a function cannot be called with the id of a trial and a result."""
+    try:
+        inspect.signature(function).bind("trial", {})
+    except TypeError as error:
+        raise TuneError(
+            f"`stop` is {function!r}, which must be a function of the id of a trial and its result: {error}."
+        ) from None
+    except ValueError:
+        return  # a built-in function without a signature
