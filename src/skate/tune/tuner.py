@@ -25,6 +25,7 @@ from skate.tune._experiment.uploads import open_for_run
 from skate.tune._loop.controller import TuneController
 from skate.tune._loop.settings import ExperimentSettings, Settings
 from skate.tune._restoring import prepare_trial, read_all_trials, use_objects
+from skate.tune._stopping import create_stopper
 from skate.tune._trainers import TrainerFunction, check_space, run_config_of
 from skate.tune._validation import (
     check_checkpoint_config,
@@ -38,6 +39,7 @@ from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
+from skate.tune.experiment._metrics import flatten_criteria
 from skate.tune.impl.config import RunConfig, adapt_config
 from skate.tune.progress_reporter import ReporterCallback
 from skate.tune.registry import check_trainable, get_trainable_cls
@@ -46,7 +48,6 @@ from skate.tune.schedulers import FIFOScheduler
 from skate.tune.search import BasicVariantGenerator, ConcurrencyLimiter, SearchAlgorithm, SearchGenerator
 from skate.tune.search._placeholders import ObjectTable, check_references, session_of_references
 from skate.tune.search.variant_generator import count_variants
-from skate.tune.stopper import CombinedStopper, FunctionStopper, NoopStopper, Stopper, TimeoutStopper
 from skate.tune.trainable.trainable import Trainable
 from skate.tune.trainable.util import is_trainable_class, resources_of, trainable_name
 from skate.tune.tune_config import ResumeConfig, TuneConfig
@@ -54,6 +55,7 @@ from skate.tune.tune_config import ResumeConfig, TuneConfig
 __all__ = ["Tuner"]
 
 _NO_LIMIT = 1 << 62  # of samples
+_NO_DATE = "TUNE_DISABLE_DATED_SUBDIR"  # the variable that keeps the date out of the names of experiments
 Trainables = str | Callable[[dict[str, Any]], Any] | type[Trainable] | DataParallelTrainer
 
 
@@ -331,7 +333,10 @@ class Tuner:
     def _folder(self) -> ExperimentFolder:
         run = self._run_config
         if run.name is None:
-            run.name = f"{self._name}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+            date = (
+                "" if os.environ.get(_NO_DATE) == "1" else f"_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+            )
+            run.name = f"{self._name}{date}"
         assert run.storage_path is not None
         filesystem, path = folders.locate(run.storage_path, run.storage_filesystem)
         return open_folder(posixpath.join(path, run.name), filesystem)
@@ -370,7 +375,7 @@ class Tuner:
             run.checkpoint_config = dataclasses.replace(
                 run.checkpoint_config, checkpoint_at_end=_saves_checkpoints(self._trainable)
             )
-        objects, stopper = self._objects, self._stopper()
+        objects, stopper = self._objects, create_stopper(run.stop, self._tune_config.time_budget_s)
         folder = self._folder()
         if folder.location not in opened:
             writable, uploader = stack.enter_context(open_for_run(folder, run.sync_config))
@@ -440,22 +445,6 @@ class Tuner:
             "restore": self._checkpoint,
         }
 
-    def _stopper(self) -> Stopper:
-        stop = self._run_config.stop
-        stoppers: list[Stopper] = []
-        for each in stop if isinstance(stop, list | tuple) else [stop]:
-            if isinstance(each, Stopper):
-                stoppers.append(each)
-            elif callable(each):
-                stoppers.append(FunctionStopper(each))
-            elif each is not None and not isinstance(each, Mapping):
-                raise TypeError(f"`stop` must be a dictionary, a Stopper or a function, not {each!r}.")
-        if self._tune_config.time_budget_s is not None:
-            stoppers.append(TimeoutStopper(self._tune_config.time_budget_s))
-        if not stoppers:
-            return NoopStopper()
-        return stoppers[0] if len(stoppers) == 1 else CombinedStopper(*stoppers)
-
     # ------------------------------------------------------------ restored trials
 
     def _restored(self, settings: Settings, tuners: Sequence[Tuner]) -> list[Trial]:
@@ -475,7 +464,7 @@ class Tuner:
             settings.search.next_trial()
         for trial in trials:
             stop = tuners[trial.experiment]._run_config.stop
-            trial.stopping_criterion = dict(stop) if isinstance(stop, Mapping) else {}
+            trial.stopping_criterion = flatten_criteria(stop) if isinstance(stop, Mapping) else {}
             prepare_trial(trial, self._resume)
         return trials
 

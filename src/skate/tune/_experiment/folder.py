@@ -204,7 +204,10 @@ class ExperimentFolder:
         try:
             os.mkdir(trial.local_path)
         except FileExistsError:
-            return
+            if trial.custom_dirname:  # another trial has it
+                trial.relative_logdir = f"{trial.relative_logdir}_{trial.trial_id}"
+                self.set_paths(trial)
+                os.makedirs(trial.local_path, exist_ok=True)
 
     def write_error(self, trial: Trial) -> None:
         """Write the error of a failed trial to a file in its folder."""

@@ -14,12 +14,12 @@ from skate.exceptions import RayActorError, RayError, RayTaskError
 from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, select_dropped
 from skate.tune._loop.calls import Calls, Kind, RunningTrial
-from skate.tune._loop.results import check_metric, reaches_criterion
+from skate.tune._loop.results import check_metrics, reaches_criterion, required_metrics
 from skate.tune._loop.settings import ExperimentSettings, Settings
 from skate.tune._loop.worker_pool import Worker, WorkerPool
 from skate.tune._workers.messages import Report, Step
 from skate.tune._workers.session import STOP_TIMEOUT_S
-from skate.tune._workers.trial_files import TrialFolderNotFoundError
+from skate.tune._workers.trial_files import check_folder
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
 from skate.tune.result import DONE, EXPERIMENT_TAG, TRIAL_ID
@@ -47,6 +47,7 @@ class TuneController:
     def __init__(self, settings: Settings, trials: Sequence[Trial] = ()) -> None:
         self._settings = settings
         self._experiments = settings.experiments
+        self._metrics = required_metrics(settings)
         self._recorders = list(dict.fromkeys(each.recorder for each in settings.experiments))
         self._trials: list[Trial] = []
         self._pending: dict[Trial, None] = {}
@@ -54,9 +55,7 @@ class TuneController:
         self._running: dict[Trial, RunningTrial] = {}
         self._live: dict[Trial, None] = {}
         self._calls = Calls()
-        self._waiting: dict[
-            Worker, RunningTrial
-        ] = {}  # trials that wait for the end of another one on their worker
+        self._waiting: dict[Worker, RunningTrial] = {}  # trials that wait for another one on their worker
         self._iteration = 0
         self._stopped = False
         self._pool = WorkerPool(
@@ -161,8 +160,7 @@ class TuneController:
                 self._iteration += 1
                 self._call("on_step_begin", iteration=self._iteration, trials=self._trials)
                 self._process_calls()
-                self._stopped = self._stopped or any(each.stopper.stop_all() for each in self._experiments)
-                if not self._stopped:
+                if not self._should_stop():
                     self._start_trials()
                 for recorder in self._recorders:
                     recorder.step(self._settings if recorder is self._recorders[0] else None)
@@ -273,6 +271,13 @@ class TuneController:
             return
         for kind, running, reference in self._calls.take_ready(_POLL_S):
             self._process(kind, running, reference)
+            if self._should_stop():
+                break  # results that came at the same time do not count
+
+    def _should_stop(self) -> bool:
+        """Return whether all trials stop."""
+        self._stopped = self._stopped or any(each.stopper.stop_all() for each in self._experiments)
+        return self._stopped
 
     def _wait_for_search(self) -> None:
         """Wait a moment for a search that has no suggestion yet.
@@ -294,7 +299,7 @@ class TuneController:
             value = skate.get(reference)
         except RayError as error:  # of the trial, or of a worker that has died or was killed for its memory
             if isinstance(error, RayTaskError):
-                self._check_storage(error.cause)
+                check_folder(error.cause)
             if kind is Kind.STEP and self._running.get(trial) is running:
                 self._trial_failed(running, error)
             else:
@@ -311,14 +316,6 @@ class TuneController:
                 self._pool.release(running.worker)
             else:
                 self._stepped(running, value)
-
-    @staticmethod
-    def _check_storage(error: BaseException | None) -> None:
-        """Raise an error of a worker that does not see the folder of its trial; create a folder that was deleted."""
-        if isinstance(error, TrialFolderNotFoundError):
-            if os.path.isdir(error.path):
-                raise error
-            os.makedirs(error.path)
 
     def _start_elsewhere(self, running: RunningTrial) -> None:
         """Make a trial pending that has not started on its worker."""
@@ -352,6 +349,8 @@ class TuneController:
         if self._running.get(trial) is not running:
             return  # the scheduler has paused or stopped it
         if step.done:
+            if step.report is None and trial.last_result:
+                trial.last_result = {**trial.last_result, DONE: True}
             del self._running[trial]
             self._release(running.worker)
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
@@ -388,9 +387,9 @@ class TuneController:
         result.setdefault("config", trial.config)
         if report.checkpoint is not None:
             result["checkpoint_dir_name"] = report.checkpoint
-        check_metric(trial, result, self._settings.metric)
+        check_metrics(trial, result, self._metrics)
         stopper = self._experiment(trial).stopper
-        stop = done or reaches_criterion(trial, result) or stopper(trial.trial_id, result)
+        stop = stopper(trial.trial_id, result) or done or reaches_criterion(trial, result)
         result[DONE] = stop
         trial.update_last_result(result)
         if report.checkpoint is not None:

@@ -7,6 +7,7 @@ whether the trial continues.
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import os
 import threading
@@ -134,8 +135,12 @@ class TrialSession:
         token = _current.set(self)
         try:
             value = self._function(self.assignment.config)
-            if value is not None:
-                self._report_value(value)
+            if inspect.isgenerator(value):
+                for each in value:
+                    self.report(_metrics_of(each), None)
+            elif value is not None:
+                with self._condition:  # without waiting for a decision
+                    self._report = Report(_metrics_of(value))
         except TrialStopped:
             pass
         except BaseException as error:
@@ -146,20 +151,6 @@ class TrialSession:
                 self._ended = True
                 self._condition.notify_all()
 
-    def _report_value(self, value: Any) -> None:
-        """Report the return value of the function, without waiting for a decision."""
-        if isinstance(value, Mapping):
-            metrics = dict(value)
-        elif isinstance(value, int | float):
-            metrics = {DEFAULT_METRIC: value}
-        else:
-            raise TypeError(
-                f"the trainable function returned {value!r}: it must return a dictionary of metrics, a number or None. "
-                "Call skate.tune.report() to report metrics."
-            )
-        with self._condition:
-            self._report = Report(metrics)
-
     def _close(self) -> None:
         if self in _sessions:
             _sessions.remove(self)
@@ -168,6 +159,18 @@ class TrialSession:
                 self._at_end.pop()(self._error is not None)
             except Exception:
                 log.exception("trial %s: an action after its end failed", self.assignment.trial_name)
+
+
+def _metrics_of(value: Any) -> dict[str, Any]:
+    """Return the metrics of a value that a trainable function returns or yields."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, int | float):
+        return {DEFAULT_METRIC: value}
+    raise TypeError(
+        f"the trainable function returned {value!r}: it must return a dictionary of metrics, a number or None. "
+        "Call skate.tune.report(), or yield dictionaries, to report metrics several times."
+    )
 
 
 def current_session() -> TrialSession | None:

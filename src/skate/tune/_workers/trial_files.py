@@ -38,6 +38,18 @@ class TrialFolderNotFoundError(TuneError):
         return self._text
 
 
+def check_folder(error: BaseException | None) -> None:
+    """Handle the error of a trial in the driver: create its folder again if that was deleted.
+
+    Raises:
+        TrialFolderNotFoundError: The folder exists, but not where the worker runs.
+    """
+    if isinstance(error, TrialFolderNotFoundError):
+        if os.path.isdir(error.path):
+            raise error
+        os.makedirs(error.path)
+
+
 class TrialFiles:
     """The folder of a trial with its configuration and its results.
 

@@ -16,3 +16,14 @@ def lookup(result: Mapping[str, Any], name: str) -> Any:
             return None
         value = value[part]
     return value
+
+
+def flatten_criteria(criteria: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return stopping criteria by the paths of their metrics, such as `eval/loss`; they may be nested."""
+    flat: dict[str, Any] = {}
+    for name, limit in criteria.items():
+        if isinstance(limit, Mapping):
+            flat.update(flatten_criteria(limit, f"{prefix}{name}/"))
+        else:
+            flat[f"{prefix}{name}"] = limit
+    return flat

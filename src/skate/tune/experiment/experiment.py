@@ -24,7 +24,7 @@ class Experiment:
         **spec: Arguments of `tune.run`.
 
     Raises:
-        TuneError: The trainable is a name that is not registered.
+        TuneError: The trainable is a name that is not registered, or no trainable at all.
         ValueError: The search space is not a dictionary, or the configuration asks for checkpoints of a function.
     """
 
@@ -32,6 +32,11 @@ class Experiment:
 
     def __init__(self, name: str, run: str | Callable[..., Any] | type, **spec: Any) -> None:
         trainable = get_trainable_cls(run) if isinstance(run, str) else run
+        if not callable(trainable):
+            raise TuneError(
+                f"`run` of the experiment {name!r} is {run!r}: it must be a function, a subclass of Trainable, or a "
+                "registered name."
+            )
         check_trainable(trainable)
         check_param_space(spec.get("config"), "config")
         checkpoints = spec.get("checkpoint_config")
@@ -47,14 +52,16 @@ class Experiment:
 
     @classmethod
     def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
-        """Return the experiment of a dictionary, as it is written in JSON or YAML.
+        """Return the experiment of a dictionary, as it is written in JSON or YAML; `env` is a part of the `config`.
 
         Raises:
             TuneError: The dictionary names no trainable.
         """
         if "run" not in spec:
             raise TuneError(f"the experiment {name!r} names no trainable: add `run`. It has {sorted(spec)}.")
-        given = {key: value for key, value in spec.items() if key != "run"}
+        given = {key: value for key, value in spec.items() if key not in ("run", "env")}
+        if "env" in spec:
+            given["config"] = {**(given.get("config") or {}), "env": spec["env"]}
         return cls(name, spec["run"], **given)
 
     @classmethod

@@ -10,7 +10,7 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skate.tune.error import TuneError
-from skate.tune.experiment._metrics import lookup
+from skate.tune.experiment._metrics import flatten_criteria, lookup
 from skate.tune.experiment._storage import TrialStorage
 from skate.tune.result import DONE, EXPR_ERROR_FILE, NODE_IP, TRAINING_ITERATION
 
@@ -59,7 +59,7 @@ class Trial:
         evaluated_params: The sampled values by their path in the search space, such as `"optimizer/lr"`.
         experiment_tag: A short text that names the trial by its sampled values.
         placement_group_factory: The resources of the trial.
-        stopping_criterion: Metrics and the values at which the trial stops.
+        stopping_criterion: Metrics, which may be nested, and the values at which the trial stops.
         checkpoint_config: When checkpoints are taken, and which are kept.
         max_failures: Number of failures after which the trial is not restarted; -1 for no limit.
         trial_name_creator: Returns the name of the trial.
@@ -104,7 +104,7 @@ class Trial:
         self.evaluated_params = dict(evaluated_params or {})
         self.experiment_tag = experiment_tag
         self.placement_group_factory = placement_group_factory
-        self.stopping_criterion = dict(stopping_criterion or {})
+        self.stopping_criterion = flatten_criteria(stopping_criterion or {})
         self.checkpoint_config = checkpoint_config
         self.max_failures = max_failures
         self.status: str = Trial.PENDING

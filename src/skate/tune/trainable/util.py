@@ -24,7 +24,7 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
     Args:
         trainable: A function, which receives the objects as keyword arguments after the configuration, or a subclass of
             `Trainable`, whose `setup` does.
-        **kwargs: The objects by name.
+        **kwargs: The objects, or references to them, by name.
 
     Returns:
         A trainable that takes the configuration only.
@@ -36,7 +36,10 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
         raise TypeError(
             f"`trainable` must be a function or a subclass of skate.tune.Trainable, not {trainable!r}."
         )
-    references = {name: skate.put(value) for name, value in kwargs.items()}
+    references = {
+        name: value if isinstance(value, skate.ObjectRef) else skate.put(value)
+        for name, value in kwargs.items()
+    }
     if is_trainable_class(trainable):
         return _class_with_parameters(trainable, references)
 
@@ -85,8 +88,8 @@ def with_resources(trainable: Any, resources: Resources) -> Any:
     if not inspect.isclass(trainable):
 
         @functools.wraps(trainable)
-        def function(config: dict[str, Any]) -> Any:
-            return trainable(config)
+        def function(config: dict[str, Any], **parameters: Any) -> Any:
+            return trainable(config, **parameters)
 
         function._resources = resources  # type: ignore[attr-defined]
         return function
