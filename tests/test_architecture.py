@@ -149,7 +149,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate.tune": SHARED
     | DATASETS
     | TRAINING
-    | {"skate.air", "skate.train._reports", "skate.train._storage"},
+    | {"skate.air", "skate.train._reports", "skate.train._storage"}
+    | {"skate.tune._trainers", "skate.tune._workers.trainer_session"},
+    # A trainer that Tune runs tells its workers of the trial.
+    "skate.tune._trainers": TRAINING | {"skate.air", "skate.train._workers", "skate.tune"},
+    "skate.tune._workers.trainer_session": {"skate.train._workers"},
     "skate.tune.integration": SHARED | TRAINING | {"skate.air", "skate.train._frameworks", "skate.tune"},
     **{part: SHARED | {"skate.air"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
     **{
