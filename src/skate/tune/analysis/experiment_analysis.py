@@ -222,7 +222,7 @@ class ExperimentAnalysis:
         }
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> pd.DataFrame:
-        """Return a table of the trials, with their metrics and configurations.
+        """Return a table of the trials that have reported, with their metrics and configurations.
 
         Names of nested values are joined by slashes, such as `config/optimizer/lr`.
 
@@ -237,7 +237,8 @@ class ExperimentAnalysis:
             arguments.choice("mode", mode, ("min", "max"))
             if metric is None:
                 raise ValueError(f"`mode` is {mode!r} without a `metric`: name the metric to compare.")
-        return self._frame([self._row(trial, self._select(trial, metric, mode)) for trial in self.trials])
+        reported = [trial for trial in self.trials if trial.last_result]
+        return self._frame([self._row(trial, self._select(trial, metric, mode)) for trial in reported])
 
     def _select(self, trial: Trial, metric: str | None, mode: str | None) -> Mapping[str, Any]:
         if metric is None or mode is None:
