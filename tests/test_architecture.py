@@ -242,6 +242,9 @@ NEED_FRAMEWORK = (
     "skate.train.v2.lightgbm",
     "skate.train.v2.xgboost",
     "skate.train.xgboost",
+    "skate.tune.integration.lightgbm",
+    "skate.tune.integration.pytorch_lightning",
+    "skate.tune.integration.xgboost",
 )
 
 

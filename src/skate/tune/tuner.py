@@ -39,7 +39,7 @@ from skate.tune._views.progress import Progress
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
-from skate.tune.experiment._metrics import flatten_criteria
+from skate.tune.experiment._metrics import flat
 from skate.tune.impl.config import RunConfig, adapt_config
 from skate.tune.progress_reporter import ReporterCallback
 from skate.tune.registry import check_trainable, get_trainable_cls
@@ -464,7 +464,7 @@ class Tuner:
             settings.search.next_trial()
         for trial in trials:
             stop = tuners[trial.experiment]._run_config.stop
-            trial.stopping_criterion = flatten_criteria(stop) if isinstance(stop, Mapping) else {}
+            trial.stopping_criterion = dict(flat(stop)) if isinstance(stop, Mapping) else {}
             prepare_trial(trial, self._resume)
         return trials
 

@@ -229,7 +229,7 @@ def _reported_metrics(trials: Sequence[Trial]) -> list[str]:
 
 
 def _trial_row(trial: Trial) -> Row:
-    from skate.tune._experiment.folder import flat
+    from skate.tune.experiment._metrics import flat
 
     result = {name: value for name, value in trial.last_result.items() if name not in ("config", "trial_id")}
     lines = [] if trial.error is None else str(trial.error).strip().splitlines()

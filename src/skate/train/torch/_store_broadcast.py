@@ -67,6 +67,6 @@ class StoreBroadcast:
         return value
 
     def _count(self, key: str, expected: int) -> None:
-        """Count this process, and tell those that wait if it is the last one."""
+        """Count this process; the last one wakes those that wait."""
         if self._store.add(key, 1) == expected:
             self._store.set(f"{key}/all", b"")

@@ -22,6 +22,7 @@ from skate.train._storage import folders
 from skate.tune._experiment.journal import Journal, decode_records, read
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
+from skate.tune.experiment._metrics import flat
 from skate.tune.result import EXPR_ERROR_FILE, EXPR_RESULT_FILE
 
 JOURNAL = "journal.jsonl"
@@ -278,15 +279,6 @@ def describe_location(filesystem: pafs.FileSystem, path: str) -> str:
         return path
     scheme = filesystem.type_name.removeprefix("py::").removeprefix("fsspec+")
     return f"{scheme}://{path.lstrip('/')}"
-
-
-def flat(values: Mapping[str, Any], prefix: str = "", *, delimiter: str = "/") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested dictionaries, with the path of each joined by slashes."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{key}{delimiter}", delimiter=delimiter)
-        else:
-            yield f"{prefix}{key}", value
 
 
 def dirname_of(trial: Trial) -> str:

@@ -45,7 +45,7 @@ class StoredSummary:
         name: The name of the experiment.
         path: Its folder.
         statuses: The number of trials by status; trials that have not ended are counted as PENDING.
-        updated: When its journal was last written, in seconds since the epoch; None if the storage does not tell.
+        updated: When its journal was last written, in seconds since the epoch; None if the storage does not record it.
         process: The id of the process that runs it, if there is one on this machine.
     """
 

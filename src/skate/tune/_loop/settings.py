@@ -81,7 +81,7 @@ class ExperimentSettings:
         )
 
     def assignment(self, trial: Trial) -> Assignment:
-        """Return what a worker is told of a trial."""
+        """Return the assignment of a trial for a worker."""
         config = trial._stored_config
         checkpoint = trial.checkpoint
         is_here = checkpoint is not None and checkpoint.filesystem == self.folder.filesystem

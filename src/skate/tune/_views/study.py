@@ -12,8 +12,8 @@ from itertools import takewhile
 from typing import Any
 
 from skate.air import _optional
-from skate.tune._experiment.folder import flat
 from skate.tune.experiment import Trial
+from skate.tune.experiment._metrics import flat
 
 MAX_CATEGORIES = 20  # an axis with more labels is unreadable
 LOG_SPAN = 100.0  # a wider range of positive values has a logarithmic axis

@@ -15,10 +15,11 @@ from skate.air import _arguments as arguments
 from skate.air import _optional
 from skate.train import Checkpoint
 from skate.train._storage import folders
-from skate.tune._experiment.folder import ExperimentFolder, flat
+from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import read_trials
 from skate.tune._experiment.staging import open_folder
 from skate.tune.experiment import Trial
+from skate.tune.experiment._metrics import flat
 from skate.tune.result import DEFAULT_METRIC
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""Metrics by their names."""
+"""Metrics and criteria by name: the values of nested dictionaries have paths such as `eval/loss`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -18,12 +18,14 @@ def lookup(result: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def flatten_criteria(criteria: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return stopping criteria by the paths of their metrics, such as `eval/loss`; they may be nested."""
-    flat: dict[str, Any] = {}
-    for name, limit in criteria.items():
-        if isinstance(limit, Mapping):
-            flat.update(flatten_criteria(limit, f"{prefix}{name}/"))
+def flat(values: Mapping[str, Any], prefix: str = "", *, delimiter: str = "/") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested dictionaries with their paths.
+
+    >>> dict(flat({"lr": 0.1, "model": {"layers": 2, "width": {"first": 8}}}))
+    {'lr': 0.1, 'model/layers': 2, 'model/width/first': 8}
+    """
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{key}{delimiter}", delimiter=delimiter)
         else:
-            flat[f"{prefix}{name}"] = limit
-    return flat
+            yield f"{prefix}{key}", value

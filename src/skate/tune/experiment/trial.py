@@ -10,7 +10,7 @@ from numbers import Number
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skate.tune.error import TuneError
-from skate.tune.experiment._metrics import flatten_criteria, lookup
+from skate.tune.experiment._metrics import flat, lookup
 from skate.tune.experiment._storage import TrialStorage
 from skate.tune.result import DONE, EXPR_ERROR_FILE, NODE_IP, TRAINING_ITERATION
 
@@ -104,7 +104,7 @@ class Trial:
         self.evaluated_params = dict(evaluated_params or {})
         self.experiment_tag = experiment_tag
         self.placement_group_factory = placement_group_factory
-        self.stopping_criterion = flatten_criteria(stopping_criterion or {})
+        self.stopping_criterion = dict(flat(stopping_criterion or {}))
         self.checkpoint_config = checkpoint_config
         self.max_failures = max_failures
         self.status: str = Trial.PENDING

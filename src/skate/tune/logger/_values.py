@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
 
+from skate.tune.experiment._metrics import flat
 from skate.tune.result import TIMESTEPS_TOTAL, TRAINING_ITERATION
 
 if TYPE_CHECKING:
@@ -18,19 +19,9 @@ if TYPE_CHECKING:
 BOOKKEEPING = ("done", "should_checkpoint")  # results that say nothing about the training
 
 
-def flatten(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of nested dicts by their paths.
-
-    >>> flatten({"lr": 0.1, "model": {"layers": 2, "width": {"first": 8}}})
-    {'lr': 0.1, 'model/layers': 2, 'model/width/first': 8}
-    """
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            found |= flatten(value, f"{prefix}{key}/")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
+def flatten(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the values of nested dicts by their paths."""
+    return dict(flat(values))
 
 
 def as_number(value: Any) -> int | float | None:
