@@ -21,9 +21,13 @@ from skate.train import Checkpoint, RunConfig, ScalingConfig, UserCallback
 from skate.train.collective import broadcast_from_rank_zero
 from skate.train.torch import TorchTrainer, prepare_model
 
+def say(values):
+    # In one write, which the other process cannot interrupt; `print` writes the end of the line separately.
+    os.write(1, (json.dumps(values) + "\\n").encode())
+
 class Told(UserCallback):
     def after_report(self, run_context, metrics, checkpoint):
-        print(json.dumps({"told": metrics}))
+        say({"told": metrics})
 
 def function():
     context = train.get_context()
@@ -52,7 +56,7 @@ result = TorchTrainer(
     scaling_config=ScalingConfig(num_workers=0),
     run_config=RunConfig(storage_path=sys.argv[1], name=sys.argv[2] or None, callbacks=[Told()]),
 ).fit()
-print(json.dumps({**result.return_value, "left": not dist.is_initialized()}))
+say({**result.return_value, "left": not dist.is_initialized()})
 """
 
 
