@@ -420,6 +420,14 @@ ROWS: tuple[Row, ...] = (
         alone=True,
     ),
     Row(
+        name="tune_memory",
+        title="tune: growth of memory from trial 1,000 to 10,000",
+        program="tune",
+        unit="MB",
+        bar=Bar(need=45, dream=20, absolute=True),  # 5 KB and 2.2 KB for each trial, whose result is kept
+        alone=True,
+    ),
+    Row(
         name="serve_up",
         title="serve: serve.run to the first answer",
         program="serve",

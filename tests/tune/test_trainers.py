@@ -48,6 +48,13 @@ def trainer(workers: int = 2, **config: Any) -> DataParallelTrainer:
     )
 
 
+def names(result: Any) -> list[str]:
+    """Return the paths of the kept checkpoints, relative to the folder of their trial."""
+    paths = [Path(checkpoint.path) for checkpoint, _ in result.best_checkpoints]
+    assert all(path.is_dir() for path in paths)
+    return [str(path.relative_to(result.path)) for path in paths]
+
+
 def test_the_config_of_a_trial_is_merged_with_that_of_the_trainer(fit: Fit) -> None:
     results = fit(
         trainer(steps=2),
@@ -84,6 +91,44 @@ def test_a_failed_trial_resumes_from_its_latest_checkpoint(fit: Fit, tmp_path: P
     )
     assert result.error is None
     assert (result.metrics["score"], result.metrics["first"]) == (4, 2)
+    assert names(result) == [f"checkpoint_00000{number}" for number in range(4)]
+
+
+def test_a_checkpoint_that_was_incomplete_when_its_trial_failed_is_stored_anew(fit: Fit) -> None:
+    def function() -> None:
+        parts = Path(train.get_context().get_trial_dir(), "checkpoint_000001")
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "whole").touch()
+            for step in range(2 if train.get_checkpoint() is None else 1):
+                if step == 1:
+                    parts.mkdir()
+                    Path(parts, "part").touch()
+                    raise ValueError("once")
+                train.report({"step": step}, checkpoint=train.Checkpoint(folder))
+
+    (result,) = fit(DataParallelTrainer(function), run={"failure_config": tune.FailureConfig(max_failures=1)})
+    assert result.error is None
+    assert names(result) == ["checkpoint_000000", "checkpoint_000001"]
+    assert [path.name for path in Path(result.checkpoint.path).iterdir()] == ["whole"]
+
+
+def test_a_training_function_may_name_its_checkpoints(fit: Fit) -> None:
+    def function() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("first", None, "last"):
+                train.report({"score": 1}, checkpoint=train.Checkpoint(folder), checkpoint_dir_name=name)
+
+    (result,) = fit(DataParallelTrainer(function))
+    assert result.error is None
+    assert names(result) == ["first", "checkpoint_000001", "last"]
+
+
+def test_the_run_of_a_trainer_finds_its_checkpoints_in_the_folder_of_the_trial(fit: Fit) -> None:
+    (trial,) = fit(trainer(rate=1, steps=2))
+    (folder,) = Path(trial.path).glob("run_*")
+    run = train.Result.from_path(folder)
+    assert run.checkpoint == trial.checkpoint
+    assert names(trial) == ["checkpoint_000000", "checkpoint_000001"]
 
 
 def test_a_trial_that_stops_ends_the_workers_of_its_trainer(fit: Fit) -> None:

@@ -143,7 +143,10 @@ class DataParallelTrainer:
         )
         assert config.storage_path is not None
         assert config.name is not None
-        storage = local_group.storage(config.storage_path, config.name, config.storage_filesystem)
+        first_checkpoint = None if self._trial is None else self._trial.next_checkpoint
+        storage = local_group.storage(
+            config.storage_path, config.name, config.storage_filesystem, first_checkpoint
+        )
         if self.scaling_config.max_workers and not skate.is_initialized():
             skate.init()
         assert config.logging_config is not None

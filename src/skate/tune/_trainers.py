@@ -46,8 +46,8 @@ class TrainerFunction:
             run.storage_path, run.storage_filesystem = assignment.folder, None
         else:
             run.storage_path, run.storage_filesystem = storage.path_of(assignment.folder), storage.filesystem
-        # A trial that starts again from a checkpoint of Tune is another run: the old one must not resume.
-        run.name = f"run_{assignment.trial_id}_{assignment.iteration:06d}"
+        # A trial that starts again is another run, which stores its checkpoints after those of the earlier ones.
+        run.name = f"run_{assignment.trial_id}_{assignment.next_checkpoint:06d}"
         run.checkpoint_config = CheckpointConfig()  # the experiment decides which are kept
         run.callbacks = [*(run.callbacks or []), _ReportToTune()]
         trainer.run_config = run
@@ -57,6 +57,7 @@ class TrainerFunction:
             assignment.folder,
             session.settings.experiment_name,
             session.resources,
+            assignment.next_checkpoint,
         )
         trainer.resume_from_checkpoint = get_checkpoint() or trainer.resume_from_checkpoint
         trainer.fit()

@@ -43,7 +43,7 @@ class KeptCheckpoint:
 
     Attributes:
         index: The number of its report.
-        name: The name of its folder in the run's folder, or an absolute path elsewhere.
+        name: The name of its folder in that of the checkpoints, or an absolute path elsewhere.
         metrics: The metrics reported with it.
         positions: The positions of each worker in its datasets, by rank.
         status: Its status.

@@ -41,7 +41,11 @@ class RunState:
 
     def __init__(self, context: RunContext, storage: Storage, resume_from: Checkpoint | None = None) -> None:
         self.storage = storage
-        self.record = RunRecord(context.run_id, config=dict(context.train_loop_config or {}))
+        self.record = RunRecord(
+            context.run_id,
+            config=dict(context.train_loop_config or {}),
+            first_checkpoint=storage.first_checkpoint,
+        )
         self.ledger = ReportLedger(1)
         self.progress = RunProgress(storage.experiment_dir_name)
         self._views = Views.from_environment(storage, ahead=context.scaling_config.max_workers > 0)
@@ -61,14 +65,19 @@ class RunState:
         Args:
             broadcast: Returns the value of rank 0 in every process of a local worker group.
         """
+        if self._context.trial is not None:  # Tune decides where the trial resumes
+            self.storage.resume_history()
+            self.storage.drop_incomplete(())
+            return
         found = broadcast(self.storage.read() if self.storage.is_primary else None)
         if found is not None:
             self.record.kept, self.record.next_index = found.kept, found.next_index
             self.record.metrics, self.record.starts = found.metrics, found.starts
+            self.record.first_checkpoint = self.storage.first_checkpoint = found.first_checkpoint
             self.storage.resume_history()
             self.storage.drop_incomplete(each.name for each in found.kept)
             if found.kept:
-                log.info("resuming from %s", self.storage.path_of(found.kept[-1].name))
+                log.info("resuming from %s", self.checkpoint(found.kept[-1]).path)
 
     def start_attempt(self, world_size: int) -> None:
         """Prepare for the reports of a new group of workers."""
@@ -105,7 +114,8 @@ class RunState:
 
     def checkpoint(self, kept: KeptCheckpoint) -> Checkpoint:
         """Return a kept checkpoint as the public object."""
-        return Checkpoint(self.storage.path_of(kept.name), self.storage.storage_filesystem)
+        path = self.storage.build_checkpoint_path_from_name(kept.name)
+        return Checkpoint(path, self.storage.storage_filesystem)
 
     # ------------------------------------------------------------ messages of workers
 

@@ -112,6 +112,7 @@ class Result:
                 f"{folder} contains no run: {RUN_FILE} doesn't exist in it. `path` must be the folder of one run, not "
                 "of all runs."
             )
+        storage.first_checkpoint = record.first_checkpoint
         return cls.of(storage, record)
 
     @property
@@ -174,4 +175,4 @@ class Result:
 
 
 def _checkpoint(storage: Storage, kept: report_ledger.KeptCheckpoint) -> Checkpoint:
-    return Checkpoint(storage.path_of(kept.name), storage.storage_filesystem)
+    return Checkpoint(storage.build_checkpoint_path_from_name(kept.name), storage.storage_filesystem)

@@ -24,7 +24,7 @@ RUN_FILE = "run.json"
 HISTORY_FILE = "metrics.jsonl"
 _VERSION = 1
 _MIN_FREE_BYTES = 64 << 10  # when a run starts, for its record and its history
-_CHECKPOINT = re.compile(r"checkpoint_\d{6,}")  # Skate's names; other folders are the user's
+_CHECKPOINT = re.compile(r"checkpoint_(\d{6,})")  # Skate's names; other folders are the user's
 
 
 @dataclass
@@ -43,6 +43,7 @@ class RunRecord:
         starts: The number of the first report of each attempt.
         score: The metric by which checkpoints are kept and sorted; None for their age.
         order: Whether the highest ("max") or the lowest ("min") score is best.
+        first_checkpoint: The number of the first checkpoint in the folder of a trial; None without a trial.
     """
 
     run_id: str
@@ -56,6 +57,7 @@ class RunRecord:
     starts: list[int] = field(default_factory=list)
     score: str | None = None
     order: str = "max"
+    first_checkpoint: int | None = None
 
 
 class Storage:
@@ -65,13 +67,19 @@ class Storage:
         storage_path: The folder of all runs.
         name: The run's name.
         filesystem: The filesystem of the path; determined by the path if not given.
+        first_checkpoint: For a run in a trial of Tune, the number of the first checkpoint. `storage_path` is then the
+            folder of the trial, and contains the checkpoints of all its runs. None for a run of its own, whose folder
+            contains its checkpoints.
     """
 
     is_primary = True  # whether this process writes the record and the history, not only parts of checkpoints
 
-    def __init__(self, storage_path: str, name: str, filesystem: Any = None) -> None:
+    def __init__(
+        self, storage_path: str, name: str, filesystem: Any = None, first_checkpoint: int | None = None
+    ) -> None:
         self.storage_filesystem, self.storage_fs_path = filesystems.resolve(storage_path, filesystem)
         self.experiment_dir_name = name
+        self.first_checkpoint = first_checkpoint
         self._lines: list[str] = []
 
     @property
@@ -83,9 +91,14 @@ class Storage:
         """Return the path of a name in the run's folder."""
         return posixpath.join(self.experiment_fs_path, name)
 
+    @property
+    def checkpoints_fs_path(self) -> str:
+        """The folder of the checkpoints."""
+        return self.experiment_fs_path if self.first_checkpoint is None else self.storage_fs_path
+
     def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
-        """Return the path of a checkpoint, for a worker that stores it without an upload."""
-        return self.path_of(checkpoint_name)
+        """Return the path of a checkpoint, also for a worker that stores it without an upload."""
+        return posixpath.join(self.checkpoints_fs_path, checkpoint_name)
 
     def prepare(self) -> None:
         """Create the folder, and check that it is writable before the training starts.
@@ -116,37 +129,47 @@ class Storage:
 
     # ------------------------------------------------------------ checkpoints
 
+    def checkpoint_name(self, index: int) -> str:
+        """Return the name of the checkpoint of a report, unless the user has given it one."""
+        return f"checkpoint_{(self.first_checkpoint or 0) + index:06d}"
+
     def store(
         self, name: str, filesystem: pafs.FileSystem, folder: str, moved: Callable[[int], None]
     ) -> None:
-        """Copy a folder into the run's folder, under a name; `moved` is called with the bytes just copied."""
-        target = self.path_of(name)
+        """Copy a folder to a checkpoint with a name; `moved` is called with the bytes just copied."""
+        target = self.build_checkpoint_path_from_name(name)
         self.storage_filesystem.create_dir(target, recursive=True)
         folders.copy(filesystem, folder, self.storage_filesystem, target, moved)
 
     def name_of(self, filesystem: pafs.FileSystem, folder: str) -> str | None:
-        """Return the path of a folder relative to the run's folder; None if it is elsewhere."""
+        """Return the path of a folder relative to that of the checkpoints; None if it is elsewhere."""
         if filesystem != self.storage_filesystem:
             return None
         within = os.path.realpath if folders.uses_local_paths(filesystem) else posixpath.normpath
-        name = posixpath.relpath(within(folder), within(self.experiment_fs_path))
+        if within(folder) == within(self.experiment_fs_path):
+            return None
+        name = posixpath.relpath(within(folder), within(self.checkpoints_fs_path))
         return None if name in (".", "..") or name.startswith("../") else name
 
     def drop_incomplete(self, kept: Iterable[str]) -> None:
-        """Delete checkpoints that were incomplete when an earlier program was killed."""
+        """Delete checkpoints that were incomplete when an earlier program was killed.
+
+        In the folder of a trial, checkpoints with lower numbers than that of the first belong to earlier runs.
+        """
         known = set(kept)
         found = self.storage_filesystem.get_file_info(
-            pafs.FileSelector(self.experiment_fs_path, allow_not_found=True)
+            pafs.FileSelector(self.checkpoints_fs_path, allow_not_found=True)
         )
-        names = [posixpath.basename(info.path.rstrip("/")) for info in found]
-        self.drop(name for name in names if _CHECKPOINT.fullmatch(name) and name not in known)
+        numbered = [_CHECKPOINT.fullmatch(posixpath.basename(info.path.rstrip("/"))) for info in found]
+        first = self.first_checkpoint or 0
+        self.drop(each[0] for each in numbered if each and int(each[1]) >= first and each[0] not in known)
 
     def drop(self, names: Iterable[str]) -> None:
-        """Delete checkpoints in the run's folder; checkpoints elsewhere are the user's."""
+        """Delete checkpoints in their folder; checkpoints elsewhere are the user's."""
         for name in names:
             if posixpath.isabs(name):
                 continue
-            folders.delete(self.storage_filesystem, self.path_of(name))
+            folders.delete(self.storage_filesystem, self.build_checkpoint_path_from_name(name))
 
     # ------------------------------------------------------------ record and metrics
 

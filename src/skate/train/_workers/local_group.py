@@ -31,10 +31,12 @@ class LocalWorkerGroup:
         """Whether this process is the only one."""
         return self.ranks.world_size == 1
 
-    def storage(self, storage_path: str, name: str, filesystem: Any) -> Storage:
+    def storage(
+        self, storage_path: str, name: str, filesystem: Any, first_checkpoint: int | None = None
+    ) -> Storage:
         """Return the run's folder, the same in every process; only rank 0 writes the run's record there."""
         kind = Storage if self.ranks.world_rank == 0 else _SecondaryStorage
-        return kind(storage_path, self.broadcast(name), filesystem)
+        return kind(storage_path, self.broadcast(name), filesystem, first_checkpoint)
 
 
 class _SecondaryStorage(Storage):

@@ -49,6 +49,7 @@ class TrialInfo:
         trial_dir: Its folder.
         experiment_name: The name of its experiment.
         resources: Its resources, as Tune describes them.
+        next_checkpoint: The number of its next checkpoint.
     """
 
     trial_id: str
@@ -56,6 +57,7 @@ class TrialInfo:
     trial_dir: str
     experiment_name: str
     resources: Any = None
+    next_checkpoint: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class Session:
             if checkpoint is None:
                 self._send(Reported(metrics, positions=where, rows=rows))
                 return
-            name = name or f"checkpoint_{index:06d}"
+            name = name or self.storage.checkpoint_name(index)
             self._send(Reported(metrics, name, settings, where, rows))
         arguments = (index, checkpoint, name, mode, deletes, upload)
         if mode is CheckpointUploadMode.ASYNC:
@@ -224,7 +226,8 @@ class Session:
                     raise
             else:
                 self.storage.store(name, checkpoint.filesystem, checkpoint.path, self._count_uploaded)
-                stored = Checkpoint(self.storage.path_of(name), self.storage.storage_filesystem)
+                path = self.storage.build_checkpoint_path_from_name(name)
+                stored = Checkpoint(path, self.storage.storage_filesystem)
             if self.assignment.metadata and self.ranks.world_rank == 0:
                 stored.update_metadata(dict(self.assignment.metadata))
         except Exception as error:

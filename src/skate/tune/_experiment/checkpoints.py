@@ -26,6 +26,16 @@ class KeptCheckpoint:
     metrics: dict[str, Any]
 
 
+def number_after(name: str) -> int:
+    """Return the lowest number for the checkpoints after one; 0 if the user has named it.
+
+    >>> number_after("checkpoint_000004"), number_after("best")
+    (5, 0)
+    """
+    number = name.removeprefix("checkpoint_")
+    return int(number) + 1 if number.isdecimal() else 0
+
+
 def select_dropped(kept: Sequence[KeptCheckpoint], config: CheckpointConfig) -> list[KeptCheckpoint]:
     """Return the checkpoints that are no longer needed.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from skate.exceptions import RayTaskError
 from skate.train import Checkpoint
 from skate.train._storage import folders
-from skate.tune._experiment.checkpoints import KeptCheckpoint
+from skate.tune._experiment.checkpoints import KeptCheckpoint, number_after
 from skate.tune._experiment.folder import ExperimentFolder, decode, encode
 from skate.tune._experiment.journal import Record
 from skate.tune.error import TuneError
@@ -222,7 +222,7 @@ def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) 
             trial.checkpoint = Checkpoint(f"{folder.trial_path(trial)}/{record['name']}", folder.filesystem)
             trial.checkpoint_metrics = trial.last_result = metrics
             trial.kept.append(KeptCheckpoint(record["name"], metrics))
-            trial.next_checkpoint = int(record["name"].rpartition("_")[2]) + 1
+            trial.next_checkpoint = max(trial.next_checkpoint, number_after(record["name"]))
         elif record["event"] == "changed":
             trial.config = decode(record["config"])
             stored = record["checkpoint"]

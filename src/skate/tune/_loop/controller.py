@@ -12,7 +12,7 @@ from typing import Any
 import skate
 from skate.exceptions import RayActorError, RayError, RayTaskError
 from skate.train import Checkpoint
-from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, select_dropped
+from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, number_after, select_dropped
 from skate.tune._loop.calls import Calls, Kind, RunningTrial
 from skate.tune._loop.results import check_metrics, reaches_criterion, required_metrics
 from skate.tune._loop.settings import ExperimentSettings, Settings
@@ -409,7 +409,7 @@ class TuneController:
         checkpoint = Checkpoint(f"{folder.trial_path(trial)}/{name}", folder.filesystem)
         trial.checkpoint, trial.checkpoint_metrics = checkpoint, metrics
         trial.kept.append(KeptCheckpoint(name, metrics))
-        trial.next_checkpoint = int(name.rpartition("_")[2]) + 1
+        trial.next_checkpoint = max(trial.next_checkpoint, number_after(name))
         experiment.recorder.checkpoint(trial, name, metrics)
         self._drop_checkpoints(trial)
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
