@@ -65,7 +65,11 @@ class GGUFFile:
             if size < 24:
                 raise ValueError(f"{self.path} is not a GGUF file: it has {size} bytes only")
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        header = _Header(self._map, self.path)
+        try:
+            header = _Header(self._map, self.path)
+        except BaseException:
+            self._map.close()
+            raise
         self.metadata: Mapping[str, Any] = header.metadata
         self.tensors: Mapping[str, GGUFTensor] = header.tensors
 
