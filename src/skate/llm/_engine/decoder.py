@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
 
+from skate.llm._engine.adapters import AdaptedRows, Projection
 from skate.llm._engine.attention import Attention
 from skate.llm._engine.linear import Linear
 from skate.llm._engine.model_config import FULL, ModelConfig
@@ -37,11 +38,11 @@ class Layer:
     """The weights of one layer."""
 
     attention_norm: Norm
-    qkv: Linear
-    attention_output: Linear
+    qkv: Projection
+    attention_output: Projection
     mlp_norm: Norm
-    mlp_input: Linear  # the gate and the projection side by side, if the MLP is gated
-    mlp_output: Linear
+    mlp_input: Projection  # the gate and the projection side by side, if the MLP is gated
+    mlp_output: Projection
     query_norm: Norm | None
     key_norm: Norm | None
     attention_post_norm: Norm | None
@@ -94,8 +95,21 @@ class Decoder:
                 dtype
             )
 
-    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, attention: Attention) -> torch.Tensor:
-        """Return the last hidden state of each token, before the head."""
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        positions: torch.Tensor,
+        attention: Attention,
+        adapted: Sequence[AdaptedRows] = (),
+    ) -> torch.Tensor:
+        """Return the last hidden state of each token, before the head.
+
+        Args:
+            tokens: The tokens of a step.
+            positions: The position of each in its sequence.
+            attention: Attention over the sequences that they belong to.
+            adapted: The rows that use an adapter.
+        """
         hidden = functional.embedding(tokens, self._embeddings)
         if self.config.embedding_scale != 1.0:
             hidden = hidden * torch.tensor(self.config.embedding_scale, dtype=self.dtype)
@@ -105,7 +119,7 @@ class Decoder:
         local = rotations if self._local_rotations is None else self._local_rotations[positions]
         for index, layer in enumerate(self._layers):
             rotation = rotations if self.config.windows[index] == FULL else local
-            hidden = self._forward_layer(index, layer, hidden, rotation, attention)
+            hidden = self._forward_layer(index, layer, hidden, rotation, attention, adapted)
         return self._norm(hidden)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -121,12 +135,13 @@ class Decoder:
         hidden: torch.Tensor,
         rotations: torch.Tensor | None,
         attention: Attention,
+        adapted: Sequence[AdaptedRows],
     ) -> torch.Tensor:
-        attended = self._attend(index, layer, layer.attention_norm(hidden), rotations, attention)
+        attended = self._attend(index, layer, layer.attention_norm(hidden), rotations, attention, adapted)
         if layer.attention_post_norm is not None:
             attended = layer.attention_post_norm(attended)
         hidden = hidden + attended
-        projected = self._mlp(layer, layer.mlp_norm(hidden))
+        projected = self._mlp(layer, layer.mlp_norm(hidden), adapted)
         if layer.mlp_post_norm is not None:
             projected = layer.mlp_post_norm(projected)
         return hidden + projected
@@ -138,25 +153,30 @@ class Decoder:
         normed: torch.Tensor,
         rotations: torch.Tensor | None,
         attention: Attention,
+        adapted: Sequence[AdaptedRows],
     ) -> torch.Tensor:
         config = self.config
         count = normed.shape[0]
-        heads = layer.qkv(normed).view(count, -1, config.head_dim)
-        queries, keys, values = heads.split(
-            (config.num_heads, config.num_kv_heads, config.num_kv_heads), dim=1
+        heads = layer.qkv(normed, adapted).view(count, -1, config.head_dim)
+        last_key = config.num_heads + config.num_kv_heads
+        queries, keys, values = (
+            heads[:, : config.num_heads],
+            heads[:, config.num_heads : last_key],
+            heads[:, last_key:],
         )
         if layer.query_norm is not None and layer.key_norm is not None:
             queries, keys = layer.query_norm(queries), layer.key_norm(keys)
         if rotations is not None:
             queries, keys = rotate(queries, rotations), rotate(keys, rotations)
-        return layer.attention_output(attention.attend(index, queries, keys, values).reshape(count, -1))
+        attended = attention.attend(index, queries, keys, values)
+        return layer.attention_output(attended.reshape(count, -1), adapted)
 
-    def _mlp(self, layer: Layer, normed: torch.Tensor) -> torch.Tensor:
-        projected = layer.mlp_input(normed)
+    def _mlp(self, layer: Layer, normed: torch.Tensor, adapted: Sequence[AdaptedRows]) -> torch.Tensor:
+        projected = layer.mlp_input(normed, adapted)
         if not self.config.gated:
-            return layer.mlp_output(self._activate(projected))
+            return layer.mlp_output(self._activate(projected), adapted)
         gate, up = projected.chunk(2, dim=-1)
-        return layer.mlp_output(self._activate(gate) * up)
+        return layer.mlp_output(self._activate(gate) * up, adapted)
 
     def _activate(self, values: torch.Tensor) -> torch.Tensor:
         match self.config.activation:
@@ -201,7 +221,7 @@ class _WeightReader:
         bias = self.tensor(f"{name}.bias", (size,)) if self._config.norm == "layer" else None
         return Norm(self._config, self.tensor(f"{name}.weight", (size,)), bias)
 
-    def linear(self, names: Iterable[str], sizes: Iterable[int], inputs: int) -> Linear:
+    def projection(self, names: Iterable[str], sizes: Iterable[int], inputs: int) -> Projection:
         """Return one product for several matrices with the same input, whose outputs lie side by side."""
         named_sizes = tuple(zip(names, sizes, strict=True))
         weights = [self.tensor(f"{name}.weight", (size, inputs)) for name, size in named_sizes]
@@ -209,7 +229,8 @@ class _WeightReader:
         bias = None
         if any(has_bias):
             bias = torch.cat([self.tensor(f"{name}.bias", (size,)) for name, size in named_sizes])
-        return self._make_linear(torch.cat(weights) if len(weights) > 1 else weights[0], bias)
+        linear = self._make_linear(torch.cat(weights) if len(weights) > 1 else weights[0], bias)
+        return Projection(linear, named_sizes)
 
     def head(self, embeddings: torch.Tensor) -> Linear:
         """Return the product that gives logits: of the embeddings, if the model ties them."""
@@ -228,15 +249,15 @@ class _WeightReader:
         before_mlp = "pre_feedforward_layernorm" if config.post_norms else "post_attention_layernorm"
         return Layer(
             attention_norm=self.norm(f"{prefix}.input_layernorm", hidden),
-            qkv=self.linear(
+            qkv=self.projection(
                 [f"{attention}.{name}_proj" for name in "qkv"], (heads, kv_heads, kv_heads), hidden
             ),
-            attention_output=self.linear([f"{attention}.o_proj"], [hidden], heads),
+            attention_output=self.projection([f"{attention}.o_proj"], [hidden], heads),
             mlp_norm=self.norm(f"{prefix}.{before_mlp}", hidden),
-            mlp_input=self.linear(
+            mlp_input=self.projection(
                 [f"{mlp}.{name}" for name in inputs], [config.intermediate_size] * len(inputs), hidden
             ),
-            mlp_output=self.linear([f"{mlp}.down_proj"], [hidden], config.intermediate_size),
+            mlp_output=self.projection([f"{mlp}.down_proj"], [hidden], config.intermediate_size),
             query_norm=self._head_norm(f"{attention}.q_norm"),
             key_norm=self._head_norm(f"{attention}.k_norm"),
             attention_post_norm=self._post_norm(f"{prefix}.post_attention_layernorm"),

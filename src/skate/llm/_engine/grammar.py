@@ -13,6 +13,9 @@ from skate.llm._engine.api import Grammar
 if TYPE_CHECKING:
     import llguidance
 
+# A model could otherwise write white space up to its last token.
+_JSON = {"whitespace_pattern": r"[ \n\t]{0,16}"}
+
 
 class GrammarCompiler:
     """Compiles grammars for one tokenizer.
@@ -29,7 +32,6 @@ class GrammarCompiler:
     def __init__(self, tokenizer: Any, vocab_size: int, eos_token_ids: Sequence[int]) -> None:
         try:
             import llguidance
-            import llguidance.hf
         except ImportError:
             raise ImportError("structured output needs llguidance: pip install 'skate[llm]'") from None
         self._eos_token_ids = list(eos_token_ids)
@@ -49,10 +51,10 @@ class GrammarCompiler:
         try:
             match grammar.kind:
                 case "json":
-                    source = matcher_class.grammar_from_json_schema('{"type": "object"}')
+                    source = matcher_class.grammar_from_json_schema('{"type": "object"}', defaults=_JSON)
                 case "json_schema":
                     json.loads(grammar.text)
-                    source = matcher_class.grammar_from_json_schema(grammar.text)
+                    source = matcher_class.grammar_from_json_schema(grammar.text, defaults=_JSON)
                 case "regex":
                     source = matcher_class.grammar_from_regex(grammar.text)
                 case "lark":
@@ -62,17 +64,14 @@ class GrammarCompiler:
         matcher = matcher_class(self._tokenizer, source)
         if matcher.is_error():
             raise ValueError(f"the {grammar.kind} grammar cannot be used: {matcher.get_error()}")
-        return GrammarMask(matcher, self._tokenizer)
+        return GrammarMask(matcher)
 
 
 class GrammarMask:
     """The position of one request in its grammar."""
 
-    def __init__(self, matcher: llguidance.LLMatcher, tokenizer: llguidance.LLTokenizer) -> None:
-        import llguidance.torch
-
+    def __init__(self, matcher: llguidance.LLMatcher) -> None:
         self._matcher = matcher
-        self._bits = llguidance.torch.allocate_token_bitmask(1, tokenizer.vocab_size)
 
     def apply(self, logits: torch.Tensor) -> None:
         """Set the logits of tokens that the grammar does not allow next to minus infinity.
@@ -80,14 +79,15 @@ class GrammarMask:
         Raises:
             ValueError: If the grammar allows no token at all.
         """
-        import llguidance.torch
-
-        llguidance.torch.fill_next_token_bitmask(self._matcher, self._bits, 0)
-        llguidance.torch.apply_token_bitmask_inplace(logits[None], self._bits)
-        if self._matcher.is_error() or not self._bits.any():
+        packed = torch.frombuffer(bytearray(self._matcher.compute_bitmask()), dtype=torch.uint8)
+        if self._matcher.is_error() or not packed.any():
             raise ValueError(
                 f"the grammar allows no further token: {self._matcher.get_error() or 'dead end'}"
             )
+        allowed = ((packed[:, None] >> torch.arange(8)) & 1).bool().flatten()
+        size = min(logits.shape[0], allowed.shape[0])  # there may be more logits than tokens
+        logits[:size].masked_fill_(~allowed[:size], -torch.inf)
+        logits[size:] = -torch.inf
 
     def accept(self, token: int) -> None:
         """Advance by a token."""

@@ -74,7 +74,7 @@ class Int4Linear:
 
 def _quantize(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return weights rounded to 4 bits, two in a byte, and their scales."""
-    groups = weight.float().unflatten(1, (-1, _GROUP))
+    groups = weight.float().view(weight.shape[0], -1, _GROUP)
     largest = groups.abs().amax(dim=-1, keepdim=True)
     # The value of greatest magnitude becomes -8, so all 16 values are used.
     extreme = groups.gather(-1, groups.abs().argmax(dim=-1, keepdim=True))

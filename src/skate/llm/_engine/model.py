@@ -5,23 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 import torch
 
 from skate._base.suggestions import did_you_mean
-from skate.llm._engine.api import Tokenizer
+from skate.llm._engine.adapters import Adapter, load_adapter
 from skate.llm._engine.attention import KVCache
 from skate.llm._engine.blocks import BlockPool
-from skate.llm._engine.decoder import Decoder, MakeLinear
+from skate.llm._engine.decoder import Decoder
 from skate.llm._engine.linear import Int4Linear, TransposedLinear
 from skate.llm._engine.model_config import ModelConfig, read_model_config
+from skate.llm._engine.model_files import ModelFiles
 from skate.llm._engine.runner import Runner
 from skate.llm._engine.scheduler import Scheduler
 from skate.llm._engine.weights import llama_names
 
 _log = logging.getLogger("skate.llm")
+_DEVICE, _DTYPE = torch.device("cpu"), torch.float32
 _MEMORY_SHARE = 0.5  # of the free memory, at most, for the KV cache
 
 
@@ -78,58 +81,77 @@ class TorchEngineConfig:
         return cls(**kwargs)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model that is ready to run."""
-
-    config: ModelConfig
-    tokenizer: Tokenizer
-    scheduler: Scheduler
-    runner: Runner
-    max_model_len: int
-
-
-def load_model(
-    config: Mapping[str, Any],
-    tensors: Iterable[tuple[str, torch.Tensor]],
-    tokenizer: Tokenizer,
-    settings: TorchEngineConfig,
-) -> LoadedModel:
-    """Load a model onto the CPU.
-
-    Args:
-        config: The contents of the model's `config.json`.
-        tensors: The tensors of its checkpoint.
-        tokenizer: Its tokenizer.
-        settings: Settings of the engine.
+class Model:
+    """A model in memory: its weights, its KV cache, and the scheduler of its requests.
 
     Raises:
         ValueError: If the engine does not support the model, or its files do not fit together.
     """
-    model_config = read_model_config(config)
-    max_model_len, blocks = _size_cache(model_config, settings)
-    decoder = Decoder(
-        model_config,
-        dict(llama_names(model_config.model_type, tensors)),
-        make_linear=_make_linear(settings),
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-        max_length=max_model_len,
-    )
-    cache = KVCache(model_config, blocks, settings.block_size, torch.float32, torch.device("cpu"))
-    scheduler = Scheduler(
-        BlockPool(blocks, settings.block_size),
-        max_sequences=settings.max_num_seqs,
-        max_step_tokens=settings.max_num_batched_tokens,
-        prefix_caching=settings.enable_prefix_caching,
-    )
-    return LoadedModel(model_config, tokenizer, scheduler, Runner(decoder, cache), max_model_len)
 
+    def __init__(self, files: ModelFiles, settings: TorchEngineConfig) -> None:
+        self.config = read_model_config(files.config)
+        self.tokenizer = files.tokenizer
+        self.adapters: dict[str, Adapter] = {}
+        self.max_model_len, self._blocks = _size_cache(self.config, settings)
+        self._files = files
+        self._settings = settings
+        self._decoder: Decoder | None = self.make_decoder(files.tensors())
+        self._cache: KVCache | None = self._make_cache()
+        self.scheduler = Scheduler(
+            BlockPool(self._blocks, settings.block_size),
+            max_sequences=settings.max_num_seqs,
+            max_step_tokens=settings.max_num_batched_tokens,
+            prefix_caching=settings.enable_prefix_caching,
+        )
 
-def _make_linear(settings: TorchEngineConfig) -> MakeLinear:
-    if settings.quantization is None:
-        return TransposedLinear
-    return Int4Linear
+    @property
+    def runner(self) -> Runner:
+        """Runs steps of the model, which must be loaded."""
+        assert self._decoder is not None
+        assert self._cache is not None
+        return Runner(self._decoder, self._cache)
+
+    def make_decoder(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Decoder:
+        """Lay out weights for the device.
+
+        Raises:
+            ValueError: If a tensor is missing or has the wrong shape.
+        """
+        return Decoder(
+            self.config,
+            dict(llama_names(self.config.model_type, tensors)),
+            make_linear=TransposedLinear if self._settings.quantization is None else Int4Linear,
+            device=_DEVICE,
+            dtype=_DTYPE,
+            max_length=self.max_model_len,
+        )
+
+    def replace_weights(self, decoder: Decoder) -> None:
+        """Use other weights from the next step on. Prefixes that the old ones computed are not shared any more."""
+        self._decoder = decoder
+        self.scheduler.forget_prefixes()
+
+    def add_adapter(self, name: str, folder: Path) -> None:
+        """Load a LoRA adapter, or replace the one of the same name for requests that come later."""
+        self.adapters[name] = load_adapter(name, folder, self.config, device=_DEVICE, dtype=_DTYPE)
+
+    def unload(self, *, weights: bool, kv_cache: bool) -> None:
+        """Free the memory of the weights, the KV cache, or both."""
+        if weights:
+            self._decoder = None
+        if kv_cache:
+            self._cache = None
+            self.scheduler.forget_prefixes()
+
+    def load(self) -> None:
+        """Load what `unload` has freed; weights are read from the model's files."""
+        if self._decoder is None:
+            self._decoder = self.make_decoder(self._files.tensors())
+        if self._cache is None:
+            self._cache = self._make_cache()
+
+    def _make_cache(self) -> KVCache:
+        return KVCache(self.config, self._blocks, self._settings.block_size, _DTYPE, _DEVICE)
 
 
 def _size_cache(config: ModelConfig, settings: TorchEngineConfig) -> tuple[int, int]:
@@ -140,7 +162,7 @@ def _size_cache(config: ModelConfig, settings: TorchEngineConfig) -> tuple[int, 
         raise ValueError(
             f"max_model_len is {longest}, but the model was made for at most {config.max_position_embeddings} tokens"
         )
-    block_bytes = config.kv_bytes_per_token * size * torch.float32.itemsize
+    block_bytes = config.kv_bytes_per_token * size * _DTYPE.itemsize
     memory = settings.kv_cache_memory_bytes
     if memory is None:
         memory = int(psutil.virtual_memory().available * _MEMORY_SHARE)
@@ -154,7 +176,7 @@ def _size_cache(config: ModelConfig, settings: TorchEngineConfig) -> tuple[int, 
             "%.1f GB and %.1f GB are to be had",
             longest,
             affordable * size,
-            config.kv_bytes_per_token * longest * torch.float32.itemsize / 1e9,
+            config.kv_bytes_per_token * longest * _DTYPE.itemsize / 1e9,
             memory / 1e9,
         )
         longest = affordable * size

@@ -29,8 +29,7 @@ def llama_names(
         if model_type == "gpt2":
             yield from _rename_gpt2(name, tensor)
         else:
-            # Models that also see images keep their language model under a prefix.
-            yield re.sub(r"^(model\.language_model\.|language_model\.model\.)", "model.", name), tensor
+            yield name, tensor
 
 
 def _rename_gpt2(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
