@@ -70,10 +70,10 @@ class _Architecture:
     rotated: bool = (
         False  # rows of queries and keys are in the order of the original Llama's rotary embedding
     )
-    one_plus_norm: bool = False  # weights of norms have 1 added
-    window_pattern: int | None = None  # each so many layers, one has full attention
-    wide_scale_layers: int | None = None  # the model with so many layers scales by hidden size over heads
-    transposed: bool = False
+    one_plus_norm: bool = False  # 1 was added to the weights of norms
+    window_pattern: int | None = None  # one layer in this many has full attention
+    wide_scale_layers: int | None = None  # with this many layers, queries are scaled by hidden size / heads
+    transposed: bool = False  # weights that Hugging Face keeps as [inputs, outputs]
 
 
 _ARCHITECTURES = {

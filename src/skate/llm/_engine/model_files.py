@@ -225,7 +225,7 @@ class _Safetensors:
             missing = expected.difference(self._keys(self._folder / shard))
             if missing:
                 raise ValueError(
-                    f"{self._folder / shard} has no tensor {min(missing)!r}, but {index.name} says so"
+                    f"{self._folder / shard} has no tensor {min(missing)!r}, but {index.name} lists it"
                 )
         return {name: self._folder / shard for name, shard in shards.items()}
 
