@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from skate.llm._engine.gguf import GGUFFile
 from skate.llm._engine.model_files import open_model
 from tests.llm.engine import gguf_files
 from tests.llm.engine.gguf_files import gguf
@@ -193,6 +194,12 @@ def test_a_folder_with_one_gguf_file_is_a_model(tmp_path: Path) -> None:
         open_model(tmp_path)
 
 
+MINIMAL_TENSORS = {
+    "token_embd.weight": np.zeros((4, 4), np.float32),
+    "blk.0.attn_norm.weight": np.zeros(4, np.float32),
+}
+
+
 def minimal(tmp_path: Path, architecture: str = "llama", **more: Any) -> Path:
     values = {
         f"{architecture}.{key}": value
@@ -207,7 +214,7 @@ def minimal(tmp_path: Path, architecture: str = "llama", **more: Any) -> Path:
         }.items()
         if value is not None
     }
-    tensors = {"token_embd.weight": np.zeros((4, 4), np.float32), **more.pop("tensors", {})}
+    tensors = MINIMAL_TENSORS | more.pop("tensors", {})
     return gguf_files.write(tmp_path / "model.gguf", architecture, values | more, tensors)
 
 
@@ -216,8 +223,10 @@ def test_unsupported_gguf_models_are_refused_with_the_reason(tmp_path: Path) -> 
         open_model(minimal(tmp_path, "mamba"))
     with pytest.raises(ValueError, match="mixture of experts"):
         open_model(minimal(tmp_path, values={"expert_count": 8}))
-    with pytest.raises(ValueError, match=r"llama\.block_count = None"):
+    with pytest.raises(ValueError, match=r"llama\.block_count must be a positive number, got None"):
         open_model(minimal(tmp_path, values={"block_count": None}))
+    with pytest.raises(ValueError, match="should have 2147483648 layers"):
+        open_model(minimal(tmp_path, "gemma3", values={"block_count": 2**31}))
     with pytest.raises(ValueError, match="layer_norm_rms_epsilon"):
         open_model(minimal(tmp_path, values={"attention.layer_norm_rms_epsilon": None}))
     with pytest.raises(ValueError, match="one part of a model"):
@@ -226,6 +235,36 @@ def test_unsupported_gguf_models_are_refused_with_the_reason(tmp_path: Path) -> 
         open_model(minimal(tmp_path, tensors={"rope_freqs.weight": np.array([3, 1], np.float32)}))
     with pytest.raises(ValueError, match=r"tensor 'blk\.0\.ssm_a\.weight'"):
         list(open_model(minimal(tmp_path, tensors={"blk.0.ssm_a.weight": np.zeros(4, np.float32)})).tensors())
+
+
+def test_metadata_of_a_wrong_type_is_refused_by_name(tmp_path: Path) -> None:
+    tokens: dict[str, Any] = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.tokens": ["a", "b", "ab"],
+        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.chat_template": "x",
+    }
+    values = {
+        "attention.sliding_window": 4,
+        "rope.freq_base": 1.0,
+        "rope.scaling.factor": 2.0,
+        "expert_count": 0,
+    }
+    path = minimal(tmp_path, "gemma3", values=values, **tokens)
+    assert open_model(path).tokenizer.vocab_size == 3
+    whole = {key: each for key, each in GGUFFile(path).metadata.items() if key != "general.architecture"}
+    refused = 0
+    for key in whole:
+        for wrong in ("text", 0, 2**31, -1.5, [1, 2], ["a", "b"], [[1]]):
+            path = gguf_files.write(tmp_path / "wrong.gguf", "gemma3", whole | {key: wrong}, MINIMAL_TENSORS)
+            try:
+                _ = open_model(path).tokenizer
+            except ValueError as error:  # some of these values are fine
+                assert "wrong.gguf" in str(error)  # noqa: PT017
+                refused += 1
+    assert refused > 50
 
 
 def test_smollm2_continues_a_sentence() -> None:
@@ -388,6 +427,13 @@ def test_a_folder_that_is_no_model_is_refused_by_file(tmp_path: Path) -> None:
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ValueError, match=rf"config\.json .*{why}"):
             open_model(tmp_path)
+    for text in ('{"hidden_size": "a", "num_attention_heads": 2}', '{"rope_parameters": 1}'):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match=r"config\.json has a value of the wrong type"):
+            open_model(tmp_path)
+    (tmp_path / "config.json").write_text('{"eos_token_id": "a"}')
+    with pytest.raises(ValueError, match=r"config\.json: eos_token_id must be a number"):
+        open_model(tmp_path)
     (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "gptq"}}')
     with pytest.raises(ValueError, match="'gptq'"):
         open_model(tmp_path)

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from skate._base.suggestions import did_you_mean
-
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
@@ -90,9 +88,7 @@ class ChatTemplate:
         name = WITH_TOOLS if with_tools and WITH_TOOLS in self._templates else DEFAULT
         if name not in self._templates:
             known = ", ".join(self._templates)
-            raise ValueError(
-                f"the model has no default chat template, only {known}.{did_you_mean(name, known)}"
-            )
+            raise ValueError(f"the model has no default chat template, only {known}")
         if name not in self._compiled:
             from jinja2 import TemplateSyntaxError
 

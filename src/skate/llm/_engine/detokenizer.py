@@ -56,7 +56,7 @@ class Detokenizer:
 
 
 class _Bytes:
-    """Tokens that stand for bytes: what they have in common is UTF-8, which is decoded as it comes."""
+    """The text of tokens that stand for bytes, which are decoded as UTF-8 while they arrive."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self._bytes_of = tokenizer.token_bytes
@@ -70,10 +70,9 @@ class _Bytes:
 
 
 class _Window:
-    """Tokens whose text depends on their neighbours: the last ones are decoded again with each new token.
+    """The text of tokens that depends on their neighbours, so that the last ones are decoded again with each new one.
 
-    `[:_read]` are tokens whose text was returned, and the others have none yet. The text of the new ones is what they
-    add to the text of those before them.
+    The text of `_tokens[:_read]` was returned already. The text of the others is what they add to it.
     """
 
     def __init__(self, tokenizer: TextTokenizer, skipped: frozenset[int], prompt: Sequence[int]) -> None:

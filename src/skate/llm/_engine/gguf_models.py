@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base.suggestions import did_you_mean
 from skate.llm._engine.gguf import GGUFFile
+from skate.llm._engine.gguf_tokenizer import token_id
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,10 +70,10 @@ class _Architecture:
     rotated: bool = (
         False  # rows of queries and keys are in the order of the original Llama's rotary embedding
     )
-    one_plus_norm: bool = False  # weights of norms have 1 added
-    window_pattern: int | None = None  # each so many layers, one has full attention
-    wide_scale_layers: int | None = None  # the model with so many layers scales by hidden size over heads
-    transposed: bool = False
+    one_plus_norm: bool = False  # 1 was added to the weights of norms
+    window_pattern: int | None = None  # one layer in this many has full attention
+    wide_scale_layers: int | None = None  # with this many layers, queries are scaled by hidden size / heads
+    transposed: bool = False  # weights that Hugging Face keeps as [inputs, outputs]
 
 
 _ARCHITECTURES = {
@@ -121,12 +122,12 @@ class GGUFModel:
     def __init__(self, file: GGUFFile) -> None:
         self.file = file
         name = file.metadata.get("general.architecture")
-        if name not in _ARCHITECTURES:
+        if not isinstance(name, str) or name not in _ARCHITECTURES:
             raise ValueError(
                 f"{file.path} has a model of architecture {name!r}; supported are"
                 f" {', '.join(_ARCHITECTURES)}.{did_you_mean(str(name), _ARCHITECTURES)}"
             )
-        if file.metadata.get("split.count", 1) > 1:
+        if file.metadata.get("split.count", 1) not in (0, 1):
             raise ValueError(f"{file.path} is one part of a model; merge the parts with llama-gguf-split")
         self._name: str = name
         self._architecture = _ARCHITECTURES[name]
@@ -169,22 +170,34 @@ class GGUFModel:
             heads = self.config["num_key_value_heads"]
         if heads is None:
             return values
+        if values.shape[0] % (2 * heads):
+            raise ValueError(f"{self.file.path}: {target} has {values.shape[0]} rows for {heads} heads")
         # Pairs of rows that are rotated together lie side by side; Hugging Face has them half a head apart.
         return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
 
-    def _get(self, key: str, default: Any = None) -> Any:
-        value = self.file.metadata.get(f"{self._name}.{key}", default)
+    def _value(self, key: str) -> Any:
+        value = self.file.metadata.get(f"{self._name}.{key}")
         if isinstance(value, list) and value and all(each == value[0] for each in value):
             return value[0]  # one number for each layer
-        return _short(value) if isinstance(value, float) else value
-
-    def _need(self, key: str) -> int:
-        value = self._get(key)
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(
-                f"{self.file.path} says {self._name}.{key} = {value!r}; a positive number is needed"
-            )
         return value
+
+    def _whole(self, key: str, default: int | None = None) -> int:
+        """Return a positive whole number; without a default, the file must have it."""
+        value = self._value(key)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{self.file.path}: {self._name}.{key} must be a positive number, got {value!r}")
+        return value
+
+    def _real(self, key: str, default: float | None = None) -> float:
+        """Return a positive number; without a default, the file must have it."""
+        value = self._value(key)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, float | int) or not 0 < value < math.inf:
+            raise ValueError(f"{self.file.path}: {self._name}.{key} must be a positive number, got {value!r}")
+        return _short(value)
 
     def _read_config(self) -> dict[str, Any]:
         tensors = self.file.tensors
@@ -192,22 +205,24 @@ class GGUFModel:
             raise ValueError(
                 f"{self.file.path} has no tensor 'token_embd.weight': it may hold a vocabulary only"
             )
-        if self._get("expert_count", 0):
+        if self._value("expert_count"):
             raise ValueError(f"{self.file.path} has a mixture of experts, which is not supported")
-        heads = self._need("attention.head_count")
-        hidden = self._need("embedding_length")
-        layers = self._need("block_count")
-        head_dim = self._get("attention.key_length") or hidden // heads
+        heads = self._whole("attention.head_count")
+        hidden = self._whole("embedding_length")
+        layers = self._whole("block_count")
+        if f"blk.{layers - 1}.attn_norm.weight" not in tensors:
+            raise ValueError(f"{self.file.path} should have {layers} layers, but the last one is missing")
+        head_dim = self._whole("attention.key_length", hidden // heads)
         config: dict[str, Any] = {
             "model_type": self._architecture.model_type,
             "hidden_size": hidden,
             "num_hidden_layers": layers,
             "num_attention_heads": heads,
-            "num_key_value_heads": self._get("attention.head_count_kv") or heads,
+            "num_key_value_heads": self._whole("attention.head_count_kv", heads),
             "head_dim": head_dim,
-            "intermediate_size": self._need("feed_forward_length"),
+            "intermediate_size": self._whole("feed_forward_length"),
             "vocab_size": tensors["token_embd.weight"].shape[0],
-            "max_position_embeddings": self._need("context_length"),
+            "max_position_embeddings": self._whole("context_length"),
             "hidden_act": self._architecture.activation,
             "tie_word_embeddings": "output.weight" not in tensors,
             "attention_bias": "blk.0.attn_q.bias" in tensors,
@@ -216,29 +231,27 @@ class GGUFModel:
         }
         if self._name == "gpt2":
             return config | self._gpt2_config(config)
-        config["rms_norm_eps"] = self._get("attention.layer_norm_rms_epsilon")
-        if config["rms_norm_eps"] is None:
-            raise ValueError(f"{self.file.path} does not say {self._name}.attention.layer_norm_rms_epsilon")
-        config["rope_theta"] = self._get("rope.freq_base", 10000.0)
+        config["rms_norm_eps"] = self._real("attention.layer_norm_rms_epsilon")
+        config["rope_theta"] = self._real("rope.freq_base", 10000.0)
         config["rope_scaling"] = self._rope_scaling(head_dim, config["rope_theta"])
-        rotated = self._get("rope.dimension_count", head_dim)
+        rotated = self._whole("rope.dimension_count", head_dim)
         if rotated != head_dim:
             config["partial_rotary_factor"] = rotated / head_dim
         if self._name.startswith("gemma"):
             config |= self._gemma_config(config)
-        elif window := self._get("attention.sliding_window"):
+        elif window := self._value("attention.sliding_window"):
             config |= {"sliding_window": window, "use_sliding_window": True}
             if self._name == "llama":
                 config["model_type"] = "mistral"
         return config
 
     def _token_ids(self) -> dict[str, Any]:
-        metadata = self.file.metadata
-        ends = [metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
+        found = {kind: token_id(self.file, kind) for kind in ("bos", "eos", "eot", "eom", "padding")}
+        ends = [found[kind] for kind in ("eos", "eot", "eom") if found[kind] is not None]
         return {
-            "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
-            "eos_token_id": list(dict.fromkeys(each for each in ends if each is not None)),
-            "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"),
+            "bos_token_id": found["bos"],
+            "eos_token_id": list(dict.fromkeys(ends)),
+            "pad_token_id": found["padding"],
         }
 
     def _gpt2_config(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -249,7 +262,7 @@ class GGUFModel:
             "n_inner": config["intermediate_size"],
             "n_positions": config["max_position_embeddings"],
             "activation_function": config["hidden_act"],
-            "layer_norm_epsilon": self._get("attention.layer_norm_epsilon", 1e-5),
+            "layer_norm_epsilon": self._real("attention.layer_norm_epsilon", 1e-5),
         }
 
     def _gemma_config(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -262,21 +275,25 @@ class GGUFModel:
         gemma["query_pre_attn_scalar"] = (
             config["hidden_size"] // config["num_attention_heads"] if wide else config["head_dim"]
         )
-        gemma["final_logit_softcapping"] = self._get("final_logit_softcapping")
-        gemma["attn_logit_softcapping"] = self._get("attn_logit_softcapping")
         if self._name == "gemma2":
-            gemma["final_logit_softcapping"] = gemma["final_logit_softcapping"] or 30.0
-            gemma["attn_logit_softcapping"] = gemma["attn_logit_softcapping"] or 50.0
+            gemma["final_logit_softcapping"] = self._real("final_logit_softcapping", 30.0)
+            gemma["attn_logit_softcapping"] = self._real("attn_logit_softcapping", 50.0)
+            window = self._whole("attention.sliding_window", 4096)
         else:
-            gemma["rope_local_base_freq"] = self._get("rope.freq_base_swa", 10000.0)
-        window = self._get("attention.sliding_window", 4096 if self._name == "gemma2" else None)
+            capping = self._value("final_logit_softcapping")
+            gemma["final_logit_softcapping"] = self._real("final_logit_softcapping") if capping else None
+            gemma["rope_local_base_freq"] = self._real("rope.freq_base_swa", 10000.0)
+            window = self._value("attention.sliding_window")
         gemma["sliding_window"] = window
         windowed = self.file.metadata.get(f"{self._name}.attention.sliding_window_pattern", pattern)
-        if isinstance(windowed, int):
+        if isinstance(windowed, int) and windowed > 0:
             windowed = [bool((layer + 1) % windowed) for layer in range(layers)]
-        gemma["layer_types"] = [
-            "sliding_attention" if window and each else "full_attention" for each in windowed
-        ]
+        if not isinstance(windowed, list) or len(windowed) != layers:
+            raise ValueError(
+                f"{self.file.path}: {self._name}.attention.sliding_window_pattern is {windowed!r}"
+            )
+        kinds = ("full_attention", "sliding_attention")
+        gemma["layer_types"] = [kinds[bool(window and each)] for each in windowed]
         return gemma
 
     def _rope_scaling(self, head_dim: int, theta: float) -> dict[str, Any] | None:
@@ -284,13 +301,13 @@ class GGUFModel:
             raise ValueError(f"{self.file.path} has long-context rotary factors, which are not supported")
         if "rope_freqs.weight" in self.file.tensors:
             return self._llama3_scaling(head_dim, theta)
-        kind = self._get("rope.scaling.type", "linear")
-        factor = self._get("rope.scaling.factor") or self._get("rope.scale_linear") or 1.0
+        kind = self._value("rope.scaling.type") or "linear"
+        factor = self._real("rope.scaling.factor", self._real("rope.scale_linear", 1.0))
         if kind == "none" or factor == 1.0:
             return None
         scaling = {"rope_type": kind, "factor": factor}
-        original = self._get("rope.scaling.original_context_length")
-        if original:
+        if self._value("rope.scaling.original_context_length"):
+            original = self._whole("rope.scaling.original_context_length")
             scaling["original_max_position_embeddings"] = original
         return scaling
 
@@ -299,13 +316,15 @@ class GGUFModel:
         import numpy as np
 
         given = self.file.read("rope_freqs.weight").reshape(-1)
+        unsupported = ValueError(f"{self.file.path} scales rotary frequencies in a way that is not supported")
+        if 2 * len(given) != head_dim:
+            raise unsupported
         factor = float(given.max())
         wavelengths = 2 * math.pi * theta ** (np.arange(0, head_dim, 2) / head_dim)
         low, high, original = 1.0, 4.0, 8192  # the same in all of these models
         smooth = np.clip((original / wavelengths - low) / (high - low), 0, 1)
-        expected = 1 / ((1 - smooth) / factor + smooth)
-        if len(given) != len(expected) or not np.allclose(expected, given, rtol=1e-3):
-            raise ValueError(f"{self.file.path} scales rotary frequencies in a way that is not supported")
+        if not np.allclose(1 / ((1 - smooth) / factor + smooth), given, rtol=1e-3):
+            raise unsupported
         return {
             "rope_type": "llama3",
             "factor": factor,
@@ -315,16 +334,17 @@ class GGUFModel:
         }
 
     def _read_generation_config(self) -> dict[str, Any]:
+        metadata = self.file.metadata
         sampling = {
-            name: _short(self.file.metadata[f"general.sampling.{key}"])
+            name: value if isinstance(value, int) else _short(value)
             for key, name in _SAMPLING.items()
-            if f"general.sampling.{key}" in self.file.metadata
+            if isinstance(value := metadata.get(f"general.sampling.{key}"), int | float)
         }
         return sampling | {key: value for key, value in self._token_ids().items() if value is not None}
 
 
-def _short(value: Any) -> Any:
+def _short(value: float) -> float:
     """Return the shortest decimal number that is this float32: 1e-05 instead of 9.999999747378752e-06."""
     import numpy as np
 
-    return float(str(np.float32(value))) if isinstance(value, float) else value
+    return float(str(np.float32(value)))

@@ -39,6 +39,21 @@ _DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", 
 _IGNORE_MERGES = {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2", "tekken", "llama4"}
 
 
+def token_id(file: GGUFFile, kind: str) -> int | None:
+    """Return the number of a special token: "bos", "eos", "eot", "eom", "unknown" or "padding".
+
+    Raises:
+        ValueError: If the file names a token that it does not have.
+    """
+    number = file.metadata.get(f"tokenizer.ggml.{kind}_token_id")
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    if number is None or not isinstance(tokens, list):
+        return None
+    if not isinstance(number, int) or not 0 <= number < len(tokens):
+        raise ValueError(f"{file.path} has {len(tokens)} tokens, but its {kind} token is {number!r}")
+    return number
+
+
 def build_tokenizer(file: GGUFFile) -> Tokenizer:
     """Build the tokenizer that a GGUF file describes.
 
@@ -77,6 +92,9 @@ def _byte_level(tokens: list[str], values: Mapping[str, Any]) -> Tokenizer:
     name = values.get("pre", "default")
     merges = [_split_merge(each) for each in values.get("merges", ())]
     vocabulary = {token: number for number, token in enumerate(tokens)}
+    for left, right in merges:  # the tokenizers package panics, which is no Exception
+        if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
+            raise ValueError(f"the merge of {left!r} and {right!r} needs tokens that are missing")
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=name in _IGNORE_MERGES))
     steps: list[Any]
     if name in _SPLITS:

@@ -123,13 +123,16 @@ def _open_folder(folder: Path, name: str) -> ModelFiles:
             raise ValueError(f"{folder} has {len(files)} GGUF files; give one of them: {names}")
         raise FileNotFoundError(f"{folder / CONFIG} does not exist, and the folder has no .gguf file")
     weights = _Safetensors(folder)
-    config = _complete(read_json(folder / CONFIG), weights.names)
-    if config.get("quantization_config"):
-        method = config["quantization_config"].get("quant_method")
+    try:
+        config = _complete(read_json(folder / CONFIG), weights.names)
+        method = (config.get("quantization_config") or {}).get("quant_method")
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"{folder / CONFIG} has a value of the wrong type: {error}") from error
+    if method:
         raise ValueError(f"{folder / CONFIG}: weights quantised with {method!r} are not supported")
     has_generation = (folder / GENERATION_CONFIG).exists()
     generation = read_json(folder / GENERATION_CONFIG) if has_generation else {}
-    eos = (*_ids(config.get("eos_token_id")), *_ids(generation.get("eos_token_id")))
+    eos = (*_eos_ids(config, folder / CONFIG), *_eos_ids(generation, folder / GENERATION_CONFIG))
     return ModelFiles(
         name=name,
         path=folder,
@@ -157,10 +160,12 @@ def _download(name: str) -> Path:
         ) from error
 
 
-def _ids(value: Any) -> tuple[int, ...]:
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, list) else (value,)
+def _eos_ids(config: Mapping[str, Any], path: Path) -> list[int]:
+    value = config.get("eos_token_id")
+    ids = value if isinstance(value, list) else [value]
+    if not all(each is None or isinstance(each, int) for each in ids):
+        raise ValueError(f"{path}: eos_token_id must be a number or a list of numbers, got {value!r}")
+    return [each for each in ids if each is not None]
 
 
 def _complete(config: dict[str, Any], names: Mapping[str, Path]) -> dict[str, Any]:
@@ -220,7 +225,7 @@ class _Safetensors:
             missing = expected.difference(self._keys(self._folder / shard))
             if missing:
                 raise ValueError(
-                    f"{self._folder / shard} has no tensor {min(missing)!r}, but {index.name} says so"
+                    f"{self._folder / shard} has no tensor {min(missing)!r}, but {index.name} lists it"
                 )
         return {name: self._folder / shard for name, shard in shards.items()}
 

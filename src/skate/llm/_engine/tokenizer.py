@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate.llm._engine.chat_template import DEFAULT, ChatTemplate
 from skate.llm._engine.gguf import GGUFFile
-from skate.llm._engine.gguf_tokenizer import SPACE, build_tokenizer
+from skate.llm._engine.gguf_tokenizer import SPACE, build_tokenizer, token_id
 from skate.llm._engine.json_files import read_json
 
 if TYPE_CHECKING:
@@ -108,22 +108,18 @@ class TextTokenizer:
         tokens = metadata["tokenizer.ggml.tokens"]
         special = {}
         for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
-            number = metadata.get(f"tokenizer.ggml.{key}_token_id")
+            number = token_id(file, key)
             if number is not None:
-                if not 0 <= number < len(tokens):
-                    raise ValueError(f"{file.path} has {len(tokens)} tokens, but its {key} token is {number}")
                 special[f"{name}_token"] = tokens[number]
-        templates = {}
-        if "tokenizer.chat_template" in metadata:
-            templates[DEFAULT] = metadata["tokenizer.chat_template"]
-        for name in metadata.get("tokenizer.chat_templates", ()):
-            templates[name] = metadata[f"tokenizer.chat_template.{name}"]
-        ends = (metadata.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eot", "eom"))
+        sources = {DEFAULT: metadata.get("tokenizer.chat_template")}
+        extra = metadata.get("tokenizer.chat_templates")
+        for name in extra if isinstance(extra, list) else ():
+            sources[str(name)] = metadata.get(f"tokenizer.chat_template.{name}")
         return cls(
             tokenizer,
             special_tokens=special,
-            chat_templates=templates,
-            eos_token_ids=[each for each in ends if each is not None],
+            chat_templates={name: text for name, text in sources.items() if isinstance(text, str)},
+            eos_token_ids=[each for kind in ("eot", "eom") if (each := token_id(file, kind)) is not None],
         )
 
     def _id_of(self, text: str | None) -> int | None:
