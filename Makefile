@@ -82,7 +82,7 @@ run: $(VENV)/.run ## prepare data, train a small language model on two workers, 
 # The tests run in parts, each in a process of its own: libraries that datasets and Serve load leave threads behind. Three
 # parts run at a time, since much of the time of a test is waiting, the longest first; what a part prints is shown when it
 # has ended. No test is tried twice.
-PARTS := test-engines test-data test-programs test-serve test-train
+PARTS := test-engines test-data test-programs test-serve test-train test-llm
 SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
 

@@ -176,9 +176,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     | set(SERVE_PATH),
     # Ray's name for the command line of Serve.
     "skate.serve.scripts": {"skate.cli"},
-    "skate.serve.llm": CORE | LIBRARIES,
-    "skate.data.llm": CORE | LIBRARIES,
-    "skate.llm": CORE | LIBRARIES,
+    # Engines stand alone: a server and a batch job use them, and they use nothing of Skate.
+    "skate.llm._engine": {"skate._base.suggestions"},
+    "skate.llm": SHARED | LIBRARIES | {"skate.llm._engine"},
+    "skate.serve.llm": SHARED | LIBRARIES | {"skate.llm"},
+    "skate.data.llm": SHARED | LIBRARIES | {"skate.llm"},
     "skate.dashboard": CORE | LIBRARIES,
     "skate.cli": SHARED
     | LIBRARIES

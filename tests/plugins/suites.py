@@ -24,6 +24,7 @@ FOLDERS = {
     "compat": "programs",
     "data": "data",
     "frameworks": "frameworks",
+    "llm": "llm",
     "misuse": "programs",
     "serve": "serve",
     "train": "train",
@@ -32,7 +33,7 @@ FOLDERS = {
 CHECKS = "test_architecture.py"  # `make check`
 CORE = {"base", "contract", "engine"}
 ON_RAY = ("contract", "engine/ray")
-SUITES = ("core", "engines", "programs", "data", "serve", "train", "frameworks", "ray", "ray-more")
+SUITES = ("core", "engines", "programs", "data", "serve", "train", "llm", "frameworks", "ray", "ray-more")
 
 _MARKS = re.compile(r"^pytestmark = .*", re.MULTILINE)
 _MARK = re.compile(r"pytest\.mark\.(frameworks|ray_more|ray)\b")

@@ -1,0 +1,1 @@
+"""Engines that run a language model in this process."""

@@ -1,0 +1,160 @@
+"""LoRA adapters: small matrices that are added to those of the model, for some rows of a step."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from skate.llm._engine.json_files import read_json
+from skate.llm._engine.linear import Linear
+from skate.llm._engine.model_config import ModelConfig
+
+_NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<side>[AB])\.(?:default\.)?weight")
+_numbers = itertools.count()
+_MODULE = re.compile(r"model\.layers\.(?P<layer>\d+)\.(?P<part>self_attn\.\w+|mlp\.\w+)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapter:
+    """A loaded adapter.
+
+    Args:
+        name: The name that requests use.
+        number: Tells adapters apart that were loaded under one name.
+        factors: For each module, by the name that Llama's checkpoints use, the two matrices whose product is added;
+            the scale is in the second.
+    """
+
+    name: str
+    number: int
+    factors: dict[str, tuple[torch.Tensor, torch.Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedRows:
+    """The rows of a step that use an adapter."""
+
+    adapter: Adapter
+    rows: torch.Tensor
+
+
+class Projection:
+    """One or several matrices of a layer with the same input, as one product, to which adapters add.
+
+    Args:
+        linear: The product of all of them; their outputs lie side by side.
+        modules: The name of each matrix, and the size of its output.
+    """
+
+    def __init__(self, linear: Linear, modules: Sequence[tuple[str, int]]) -> None:
+        self._linear = linear
+        self._modules = []
+        start = 0
+        for name, size in modules:
+            self._modules.append((name, slice(start, start + size)))
+            start += size
+
+    def __call__(self, rows: torch.Tensor, adapted: Sequence[AdaptedRows]) -> torch.Tensor:
+        """Return the product for each row."""
+        output = self._linear(rows)
+        for each in adapted:
+            for name, columns in self._modules:
+                factors = each.adapter.factors.get(name)
+                if factors is not None:
+                    down, up = factors
+                    output[each.rows, columns] += (rows[each.rows] @ down) @ up
+        return output
+
+
+def load_adapter(
+    name: str, folder: Path, config: ModelConfig, *, device: torch.device, dtype: torch.dtype
+) -> Adapter:
+    """Load an adapter from a folder that peft has written.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If the adapter is not a LoRA, or uses a feature that the engine does not have.
+    """
+    from safetensors import safe_open
+
+    settings = read_json(folder / "adapter_config.json")
+    if settings.get("peft_type") != "LORA":
+        raise ValueError(
+            f"the adapter in {folder} is of type {settings.get('peft_type')!r}; only LORA is supported"
+        )
+    unsupported = [
+        key for key in ("use_dora", "modules_to_save", "alora_invocation_tokens") if settings.get(key)
+    ]
+    if unsupported:
+        raise ValueError(
+            f"the adapter in {folder} uses {unsupported[0]}, which the torch engine does not support"
+        )
+    path = folder / "adapter_model.safetensors"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    sides: dict[str, dict[str, torch.Tensor]] = {}
+    with safe_open(path, framework="pt") as file:
+        for key in file.keys():  # noqa: SIM118 - the file is no mapping
+            match = _NAME.fullmatch(key)
+            if match is None:
+                raise ValueError(f"{path} has a tensor {key!r}, which is not a part of a LoRA adapter")
+            sides.setdefault(match["module"], {})[match["side"]] = file.get_tensor(key)
+    factors = {}
+    for module, matrices in sides.items():
+        if matrices.keys() != {"A", "B"}:
+            raise ValueError(f"{path} has only one of the two matrices of {module!r}")
+        down, up = matrices["A"], matrices["B"]
+        _check_shapes(path, module, down, up, config)
+        scale = _scale(settings, module, down.shape[0])
+        factors[module] = (
+            down.t().to(device, dtype).contiguous(),
+            (up.t() * scale).to(device, dtype).contiguous(),
+        )
+    return Adapter(name, next(_numbers), factors)
+
+
+def _scale(settings: Mapping[str, Any], module: str, rank: int) -> float:
+    alphas = settings.get("alpha_pattern") or {}
+    alpha = next(
+        (value for key, value in alphas.items() if module.endswith(key)), settings.get("lora_alpha", rank)
+    )
+    return float(alpha) / (rank**0.5 if settings.get("use_rslora") else rank)
+
+
+def _check_shapes(path: Path, module: str, down: torch.Tensor, up: torch.Tensor, config: ModelConfig) -> None:
+    """Check that the matrices fit the model, so that a wrong adapter cannot fail a step of other requests."""
+    match = _MODULE.fullmatch(module)
+    sizes = (
+        None
+        if match is None or int(match["layer"]) >= config.num_layers
+        else _sizes(config).get(match["part"])
+    )
+    if sizes is None:
+        raise ValueError(f"{path} adapts {module!r}, which this {config.model_type} model does not have")
+    inputs, outputs = sizes
+    if down.shape[1] != inputs or up.shape[0] != outputs or down.shape[0] != up.shape[1]:
+        raise ValueError(
+            f"{path} adapts {module!r} with matrices of shapes {tuple(down.shape)} and {tuple(up.shape)}, but it "
+            f"has {inputs} inputs and {outputs} outputs"
+        )
+
+
+def _sizes(config: ModelConfig) -> dict[str, tuple[int, int]]:
+    """Return the inputs and outputs of each matrix of a layer."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    return {
+        "self_attn.q_proj": (hidden, heads),
+        "self_attn.k_proj": (hidden, kv_heads),
+        "self_attn.v_proj": (hidden, kv_heads),
+        "self_attn.o_proj": (heads, hidden),
+        "mlp.gate_proj": (hidden, inner),
+        "mlp.up_proj": (hidden, inner),
+        "mlp.down_proj": (inner, hidden),
+    }

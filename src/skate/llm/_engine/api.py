@@ -1,0 +1,260 @@
+"""The interface of an engine: requests go in, pieces of generated text come out.
+
+The servers in `skate.serve.llm` and the processors in `skate.data.llm` use an engine through these types alone.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+
+class FinishReason(enum.StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"  # the end-of-sequence token, a stop token or a stop string
+    LENGTH = "length"  # `max_tokens` or the context length
+    ABORT = "abort"  # the caller aborted it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grammar:
+    """A constraint on the generated text, which the engine enforces token by token.
+
+    `kind` says what `text` is: a JSON schema, a regular expression, or a grammar in Lark's syntax. `"json"` accepts any
+    JSON object and has no text.
+    """
+
+    kind: Literal["json", "json_schema", "regex", "lark"]
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplingParams:
+    """How the next token is chosen, and when to stop.
+
+    Args:
+        max_tokens: Most tokens to generate; None generates up to the context length.
+        min_tokens: Do not stop at an end-of-sequence or stop token before this many tokens.
+        temperature: 0 takes the most probable token.
+        top_p: Sample from the most probable tokens whose probabilities sum to this.
+        top_k: Sample from this many most probable tokens; 0 considers all.
+        min_p: Leave out tokens less probable than this fraction of the most probable.
+        presence_penalty: Subtracted from the logit of every token generated so far.
+        frequency_penalty: Subtracted once for each time that a token was generated.
+        repetition_penalty: Divides positive logits, and multiplies negative ones, of tokens in the prompt and output.
+        seed: The same seed and prompt give the same text, whatever else the engine runs. None draws a seed.
+        stop: The text ends before the first of these strings, which is left out of it.
+        stop_token_ids: The request ends at one of these tokens, which is left out of the text.
+        ignore_eos: Continue after an end-of-sequence token.
+        logit_bias: Added to the logits of these tokens.
+        logprobs: Return the log-probability of each chosen token, and of this many most probable ones. None returns
+            none.
+        grammar: A constraint on the text.
+        skip_special_tokens: Leave special tokens out of the text.
+
+    Raises:
+        ValueError: If a value is outside its range.
+    """
+
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
+    grammar: Grammar | None = None
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            _check("max_tokens", self.max_tokens, 1, math.inf)
+        _check("min_tokens", self.min_tokens, 0, self.max_tokens or math.inf)
+        _check("temperature", self.temperature, 0, 100)
+        _check("top_p", self.top_p, 0, 1)
+        _check("top_k", self.top_k, 0, math.inf)
+        _check("min_p", self.min_p, 0, 1)
+        _check("presence_penalty", self.presence_penalty, -2, 2)
+        _check("frequency_penalty", self.frequency_penalty, -2, 2)
+        _check("repetition_penalty", self.repetition_penalty, 0.01, 100)
+        if self.logprobs is not None:
+            _check("logprobs", self.logprobs, 0, 20)
+        if any(not each for each in self.stop):
+            raise ValueError("a stop string is empty, so the text would end before it starts; leave it out")
+        for token, bias in self.logit_bias.items():
+            _check(f"logit_bias[{token}]", bias, -100, 100)
+
+
+def _check(name: str, value: float, lowest: float, highest: float) -> None:
+    if not lowest <= value <= highest:  # NaN compares false
+        upper = "" if highest == math.inf else f" and at most {highest:g}"
+        raise ValueError(f"{name} must be at least {lowest:g}{upper}, got {value}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationRequest:
+    """One prompt to continue.
+
+    Args:
+        request_id: Identifies the request, for `Engine.abort` and in messages; unique among those that are running.
+        prompt: The tokens of the prompt.
+        params: How to choose tokens, and when to stop.
+        adapter: The name of a LoRA adapter that was added to the engine; None uses the base model.
+        priority: Requests with a lower number start first.
+        cache_salt: Prompts share cached prefixes only with prompts of the same salt.
+    """
+
+    request_id: str
+    prompt: Sequence[int]
+    params: SamplingParams = SamplingParams()
+    adapter: str | None = None
+    priority: int = 0
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The log-probability of a chosen token, and of the most probable ones, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RequestTiming:
+    """Where the time of a request went, in seconds."""
+
+    queue: float
+    prefill: float
+    decode: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationOutput:
+    """The next piece of a request's output.
+
+    Args:
+        text: The text since the last piece. It may be empty, while tokens do not yet form a character.
+        tokens: The tokens since the last piece.
+        logprobs: One for each token, if they were asked for.
+        finish_reason: Set on the last piece.
+        stop_reason: The stop string or stop token that ended the request, if one did.
+        prompt_tokens: Number of tokens in the prompt.
+        cached_tokens: How many of those were in the prefix cache.
+        timing: Set on the last piece.
+    """
+
+    text: str
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    timing: RequestTiming | None = None
+
+
+class Tokenizer(Protocol):
+    """Turns text into tokens and back. There is one path from text to tokens, so no prompt gets two BOS tokens."""
+
+    vocab_size: int
+    eos_token_ids: tuple[int, ...]
+    bos_token_id: int | None
+    has_chat_template: bool
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the tokens of a text."""
+        ...
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of some tokens."""
+        ...
+
+    def token_text(self, token: int) -> str:
+        """Return how one token is written, as it is shown beside log-probabilities."""
+        ...
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **variables: Any,
+    ) -> str:
+        """Render messages to the text of a prompt, which `encode(…, add_special_tokens=False)` turns into tokens."""
+        ...
+
+
+class Engine(Protocol):
+    """Generates text for many requests at a time."""
+
+    tokenizer: Tokenizer
+    max_model_len: int  # the most tokens of a prompt and its output together
+
+    def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
+        """Continue a prompt. Leaving the loop over the pieces aborts the request.
+
+        Raises:
+            ValueError: If the request can never run; the engine and its other requests are not affected.
+            EngineDeadError: If the engine has failed.
+        """
+        ...
+
+    async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return one vector of length 1 for each prompt."""
+        ...
+
+    async def check_health(self) -> None:
+        """Raise `EngineDeadError` if the engine has failed or makes no progress."""
+        ...
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget cached prefixes."""
+        ...
+
+    async def add_adapter(self, name: str, path: str) -> None:
+        """Load a LoRA adapter from a folder."""
+        ...
+
+    async def remove_adapter(self, name: str) -> None:
+        """Unload a LoRA adapter."""
+        ...
+
+    async def pause(self) -> None:
+        """Start no further step, and keep the requests."""
+        ...
+
+    async def resume(self) -> None:
+        """Continue after `pause`."""
+        ...
+
+    async def sleep(self, *, weights: bool = True, kv_cache: bool = True) -> None:
+        """Free the memory of the weights, the KV cache, or both, once no request runs."""
+        ...
+
+    async def wake_up(self) -> None:
+        """Undo `sleep`."""
+        ...
+
+    async def close(self) -> None:
+        """Abort every request and free the engine's memory."""
+        ...
+
+
+class EngineDeadError(RuntimeError):
+    """The engine has failed and takes no more requests."""

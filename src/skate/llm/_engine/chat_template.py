@@ -1,0 +1,173 @@
+"""Chat templates: the Jinja programs of models that turn messages into the text of a prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
+DEFAULT = "default"
+WITH_TOOLS = "tool_use"
+END_MARK = "\ue000end of the final message\ue001"  # private-use characters, which no message should have
+
+
+class ChatTemplate:
+    """The chat templates of a model, by name. Most models have one.
+
+    Templates run in Jinja's sandbox and see plain JSON values only. They are compiled when they are first used.
+
+    Args:
+        templates: The templates by name: "default", and perhaps "tool_use" for requests with tools.
+        variables: Variables that every rendering has, such as `bos_token`.
+    """
+
+    def __init__(self, templates: Mapping[str, str], variables: Mapping[str, Any] | None = None) -> None:
+        self._templates = dict(templates)
+        self._variables = dict(variables or {})
+        self._compiled: dict[str, Template] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._templates)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **variables: Any,
+    ) -> str:
+        """Return the text of a prompt.
+
+        Args:
+            messages: The conversation, as `{"role": …, "content": …}`.
+            tools: JSON descriptions of functions that the model may call.
+            add_generation_prompt: End with the start of an answer.
+            continue_final_message: End within the last message, so that the model continues it. There is then no
+                start of a further answer.
+            variables: Further variables of the template, such as `enable_thinking`.
+
+        Raises:
+            ValueError: If the model has no template, the template refuses the messages, or it is broken.
+        """
+        from jinja2 import TemplateError
+
+        template = self._template(bool(tools))
+        chat = _plain(messages)
+        if not chat:
+            raise ValueError("a chat needs at least one message")
+        if continue_final_message:
+            _mark_end(chat[-1])
+        values = {
+            **self._variables,
+            **variables,
+            "messages": chat,
+            "tools": _plain(tools) if tools else None,
+            "documents": _plain(variables.get("documents")),
+            "add_generation_prompt": add_generation_prompt and not continue_final_message,
+        }
+        try:
+            text = template.render(values)
+        except TemplateError as error:
+            raise ValueError(f"the chat template refuses the messages: {error}") from error
+        except Exception as error:
+            # A template is a program: messages that it does not expect make it fail in any way.
+            raise ValueError(
+                f"the chat template failed on these messages: {type(error).__name__}: {error}"
+            ) from error
+        return _cut_at_end(text) if continue_final_message else text
+
+    def _template(self, with_tools: bool) -> Template:
+        if not self._templates:
+            raise ValueError("the model has no chat template, so it takes no messages; send a prompt")
+        name = WITH_TOOLS if with_tools and WITH_TOOLS in self._templates else DEFAULT
+        if name not in self._templates:
+            known = ", ".join(self._templates)
+            raise ValueError(f"the model has no default chat template, only {known}")
+        if name not in self._compiled:
+            from jinja2 import TemplateSyntaxError
+
+            try:
+                self._compiled[name] = _environment().from_string(self._templates[name])
+            except TemplateSyntaxError as error:
+                raise ValueError(
+                    f"the model's chat template is broken: {error} (line {error.lineno})"
+                ) from error
+        return self._compiled[name]
+
+
+def _environment() -> Environment:
+    """Return a sandbox with the functions and filters that templates of models use."""
+    try:
+        from jinja2 import TemplateError, nodes
+        from jinja2.ext import Extension
+        from jinja2.parser import Parser
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError as error:
+        raise ImportError("chat templates need jinja2: pip install 'skate[llm]'") from error
+
+    class Generation(Extension):
+        """Accepts `{% generation %}` blocks, which mark what a trainer learns from."""
+
+        tags = {"generation"}  # noqa: RUF012 - Jinja declares it so
+
+        def parse(self, parser: Parser) -> nodes.Node:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return nodes.Scope(body, lineno=line)
+
+    def raise_exception(message: str) -> None:
+        raise TemplateError(message)
+
+    def tojson(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(
+            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = tojson
+    environment.globals["raise_exception"] = raise_exception
+    environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
+    return environment
+
+
+def _plain(value: Any) -> Any:
+    """Copy JSON values, so that a template sees no objects with methods and cannot change the caller's messages."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return [_plain(each) for each in value]
+    raise ValueError(f"messages and tools have JSON values only, got a {type(value).__name__}: {value!r}")
+
+
+def _mark_end(message: Any) -> None:
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        message["content"] = content + END_MARK
+        return
+    parts = [part for part in content or () if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    if not parts:
+        raise ValueError("continue_final_message needs a last message with text")
+    parts[-1]["text"] += END_MARK
+
+
+def _cut_at_end(text: str) -> str:
+    before, mark, _ = text.rpartition(END_MARK)
+    if not mark:
+        raise ValueError("continue_final_message: the chat template leaves out the end of the last message")
+    return before

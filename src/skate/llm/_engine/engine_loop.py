@@ -1,0 +1,300 @@
+"""The thread that runs one step after another for all requests of an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+
+from skate.llm._engine.adapters import Adapter
+from skate.llm._engine.api import (
+    EngineDeadError,
+    FinishReason,
+    GenerationOutput,
+    GenerationRequest,
+    RequestTiming,
+    TokenLogprob,
+)
+from skate.llm._engine.detokenizer import Detokenizer
+from skate.llm._engine.model import Model
+from skate.llm._engine.sampler import RequestSampler
+from skate.llm._engine.scheduler import Sequence as TokenSequence
+from skate.llm._engine.scheduler import Step
+
+_log = logging.getLogger("skate.llm")
+_T = TypeVar("_T")
+Piece = GenerationOutput | BaseException  # an exception ends the request
+
+
+@dataclass(slots=True, eq=False)
+class ActiveRequest:
+    """A request that was checked and is ready to run.
+
+    Args:
+        loop: The event loop that reads `pieces`.
+        started: When a step first computed a part of its prompt.
+        first_token: When its first token was sampled.
+    """
+
+    request: GenerationRequest
+    sequence: TokenSequence
+    sampler: RequestSampler
+    detokenizer: Detokenizer
+    stop_tokens: frozenset[int]
+    adapter: Adapter | None
+    loop: asyncio.AbstractEventLoop
+    pieces: asyncio.Queue[Piece] = field(default_factory=asyncio.Queue)
+    arrived: float = field(default_factory=time.perf_counter)
+    started: float | None = None
+    first_token: float | None = None
+
+
+class EngineLoop:
+    """Runs the steps of a model in a thread of its own, and hands the pieces to the event loops that wait for them.
+
+    Methods named `submit…` and `call` may be called from any thread; functions given to `call` run between two steps.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.is_paused = False
+        self.failure: BaseException | None = None
+        self.step_started: float | None = None  # None between two steps
+        self._model = model
+        self._requests: dict[TokenSequence, ActiveRequest] = {}
+        self._by_id: dict[str, ActiveRequest] = {}
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="skate-llm-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    @property
+    def request_count(self) -> int:
+        """Number of requests that wait or run."""
+        return len(self._requests)
+
+    def submit(self, request: ActiveRequest) -> None:
+        """Add a request."""
+        self._commands.put(lambda: self._add(request))
+
+    def submit_abort(self, request: ActiveRequest) -> None:
+        """Forget a request whose pieces nobody reads any more."""
+        self._commands.put(lambda: self._drop(request))
+
+    def abort(self, request_id: str) -> None:
+        """End a request with the finish reason `ABORT`. Call it between two steps."""
+        request = self._by_id.get(request_id)
+        if request is not None:
+            _deliver([(request, self._last_piece(request, "", FinishReason.ABORT))])
+
+    async def call(self, function: Callable[[], _T]) -> _T:
+        """Run a function in the thread, between two steps, and return its result."""
+        result: Future[_T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(function())
+            except BaseException as error:
+                result.set_exception(error)
+
+        self._commands.put(run)
+        if not self.is_alive:  # it may have ended before it could see the command
+            self._run_last_commands()
+        return await asyncio.wrap_future(result)
+
+    def close(self) -> None:
+        """End the thread, after its current step, and wait for it. Requests fail with `EngineDeadError`."""
+
+        def close() -> None:
+            self._is_closing = True
+
+        self._commands.put(close)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closing:
+                self._run_commands()
+                step = None if self.is_paused or self._is_closing else self._model.scheduler.plan()
+                if step is not None:
+                    self.step_started = time.perf_counter()
+                    self._run_step(step)
+                    self.step_started = None
+        except BaseException as error:
+            _log.exception("the engine has failed")
+            self.failure = error
+        finally:
+            self._is_closing = True
+            self._run_last_commands()
+            self._fail_all()
+
+    def _run_commands(self) -> None:
+        """Run the commands that have arrived; wait for one if there is nothing else to do."""
+        is_idle = self.is_paused or not self._requests
+        while not self._is_closing:
+            try:
+                command = self._commands.get(block=is_idle)
+            except queue.Empty:
+                return
+            command()
+            is_idle = False
+
+    def _run_last_commands(self) -> None:
+        while True:
+            try:
+                self._commands.get_nowait()()
+            except queue.Empty:
+                return
+
+    def _run_step(self, step: Step) -> None:
+        requests = [self._requests[row.sequence] for row in step.rows]
+        for request in requests:
+            if request.started is None:
+                request.started = self.step_started
+        logits = self._model.runner.run(step, [request.adapter for request in requests])
+        sampling = [request for request, row in zip(requests, step.rows, strict=True) if row.samples]
+        tokens, logprobs, failures = _choose(sampling, logits)
+        pieces: list[tuple[ActiveRequest, Piece]] = list(failures.items())
+        for request in failures:
+            self._forget(request)
+        for sequence, token in self._model.scheduler.commit(step, tokens):
+            request = self._requests[sequence]
+            pieces.append((request, self._accept(request, token, logprobs.get(request))))
+        for request in _deliver(pieces):
+            self._drop(request)
+
+    def _accept(self, request: ActiveRequest, token: int, logprob: TokenLogprob | None) -> GenerationOutput:
+        """Take a token of a request, and return the piece of output that it makes."""
+        sequence, params = request.sequence, request.request.params
+        if request.first_token is None:
+            request.first_token = time.perf_counter()
+        logprobs = None if logprob is None else (logprob,)
+        is_stop_token = token in request.stop_tokens
+        text = ""
+        if not is_stop_token:
+            request.sampler.accept(token)
+            text = request.detokenizer.add(token)
+        stop_string = request.detokenizer.stop_string
+        if is_stop_token or stop_string is not None:
+            reason = FinishReason.STOP
+        elif sequence.generated >= sequence.max_tokens:
+            reason = FinishReason.LENGTH
+        else:
+            return GenerationOutput(text=text, tokens=(token,), logprobs=logprobs)
+        if is_stop_token or stop_string is None:
+            text += request.detokenizer.finish()
+        stop_token = token if token in params.stop_token_ids else None
+        return self._last_piece(
+            request, text, reason, tokens=(token,), logprobs=logprobs, stop_reason=stop_string or stop_token
+        )
+
+    def _last_piece(
+        self,
+        request: ActiveRequest,
+        text: str,
+        reason: FinishReason,
+        *,
+        tokens: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprob, ...] | None = None,
+        stop_reason: str | int | None = None,
+    ) -> GenerationOutput:
+        """Forget a request, and return the piece that ends it."""
+        self._forget(request)
+        now = time.perf_counter()
+        started = request.started or now
+        first_token = request.first_token or now
+        return GenerationOutput(
+            text=text,
+            tokens=tokens,
+            logprobs=logprobs,
+            finish_reason=reason,
+            stop_reason=stop_reason,
+            prompt_tokens=request.sequence.prompt_length,
+            cached_tokens=request.sequence.cached_tokens or 0,
+            timing=RequestTiming(
+                queue=started - request.arrived, prefill=first_token - started, decode=now - first_token
+            ),
+        )
+
+    def _add(self, request: ActiveRequest) -> None:
+        request_id = request.request.request_id
+        if self._is_closing:
+            _deliver([(request, self._death())])
+        elif request_id in self._by_id:
+            _deliver([(request, ValueError(f"a request with the id {request_id!r} is running already"))])
+        else:
+            self._requests[request.sequence] = request
+            self._by_id[request_id] = request
+            self._model.scheduler.add(request.sequence)
+
+    def _drop(self, request: ActiveRequest) -> None:
+        if request.sequence in self._requests:
+            self._forget(request)
+
+    def _forget(self, request: ActiveRequest) -> None:
+        self._model.scheduler.finish(request.sequence)
+        del self._requests[request.sequence]
+        del self._by_id[request.request.request_id]
+
+    def _fail_all(self) -> None:
+        _deliver([(request, self._death()) for request in self._requests.values()])
+        self._requests.clear()
+        self._by_id.clear()
+
+    def _death(self) -> EngineDeadError:
+        if self.failure is None:
+            return EngineDeadError("the engine is closed")
+        error = EngineDeadError(f"the engine has failed: {self.failure!r}")
+        error.__cause__ = self.failure
+        return error
+
+
+def _choose(
+    sampling: Sequence[ActiveRequest], logits: torch.Tensor
+) -> tuple[list[int], dict[ActiveRequest, TokenLogprob], dict[ActiveRequest, Exception]]:
+    """Choose a token for each row. A request whose grammar has no way on gets an error, and the others continue."""
+    tokens: list[int] = logits.argmax(dim=-1).tolist()
+    logprobs: dict[ActiveRequest, TokenLogprob] = {}
+    failures: dict[ActiveRequest, Exception] = {}
+    for index, request in enumerate(sampling):
+        if request.sampler.is_plain_greedy:
+            continue
+        try:
+            tokens[index], logprob = request.sampler.choose(logits[index], request.sequence.generated)
+        except ValueError as error:
+            failures[request] = error
+            continue
+        if logprob is not None:
+            logprobs[request] = logprob
+    return tokens, logprobs, failures
+
+
+def _deliver(pieces: Sequence[tuple[ActiveRequest, Piece]]) -> list[ActiveRequest]:
+    """Hand pieces to their event loops, in one call for each. Return the requests whose event loop is closed."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[ActiveRequest, Piece]]] = {}
+    for request, piece in pieces:
+        by_loop.setdefault(request.loop, []).append((request, piece))
+    lost = []
+    for loop, theirs in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_put_all, theirs)
+        except RuntimeError:  # the loop is closed
+            lost += [request for request, _ in theirs]
+    return lost
+
+
+def _put_all(pieces: Sequence[tuple[ActiveRequest, Piece]]) -> None:
+    for request, piece in pieces:
+        request.pieces.put_nowait(piece)

@@ -1,0 +1,22 @@
+"""JSON files beside a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a file with a JSON object.
+
+    Raises:
+        ValueError: If the file is not valid JSON or not an object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # also UnicodeDecodeError
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} should have a JSON object, but has a {type(value).__name__}")
+    return value

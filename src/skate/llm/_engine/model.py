@@ -1,0 +1,183 @@
+"""Loading a model: its weights, a KV cache of the right size, and a scheduler."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+import torch
+
+from skate._base.suggestions import did_you_mean
+from skate.llm._engine.adapters import Adapter, load_adapter
+from skate.llm._engine.attention import KVCache
+from skate.llm._engine.blocks import BlockPool
+from skate.llm._engine.decoder import Decoder
+from skate.llm._engine.linear import Int4Linear, TransposedLinear
+from skate.llm._engine.model_config import ModelConfig, read_model_config
+from skate.llm._engine.model_files import ModelFiles
+from skate.llm._engine.runner import Runner
+from skate.llm._engine.scheduler import Scheduler
+from skate.llm._engine.weights import llama_names
+
+_log = logging.getLogger("skate.llm")
+_DEVICE, _DTYPE = torch.device("cpu"), torch.float32
+_MEMORY_SHARE = 0.5  # of the free memory, at most, for the KV cache
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TorchEngineConfig:
+    """Settings of the embedded engine. The names are those of vLLM's engine arguments.
+
+    Args:
+        max_model_len: The most tokens of a prompt and its output together; None takes the model's own limit.
+        max_num_seqs: Most requests that generate at a time; others wait.
+        max_num_batched_tokens: Most tokens that one step computes. A longer prompt is computed in several steps.
+        block_size: Tokens in a block of the KV cache.
+        enable_prefix_caching: Whether prompts share the keys and values of equal prefixes.
+        quantization: `"int4"` stores the matrices in 4 bits.
+        kv_cache_memory_bytes: Memory for the KV cache; None takes what the other settings need, or half of the free
+            memory if that is less.
+
+    Raises:
+        ValueError: If a value is outside its range.
+    """
+
+    max_model_len: int | None = None
+    max_num_seqs: int = 16
+    max_num_batched_tokens: int = 256
+    block_size: int = 16
+    enable_prefix_caching: bool = True
+    quantization: Literal["int4"] | None = None
+    kv_cache_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.quantization not in (None, "int4"):
+            raise ValueError(f"quantization must be 'int4' or None, got {self.quantization!r}")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
+                f"({self.max_num_seqs}), so that every request can generate a token in each step"
+            )
+
+    @classmethod
+    def from_kwargs(cls, kwargs: Mapping[str, Any]) -> TorchEngineConfig:
+        """Make a configuration from engine arguments.
+
+        Raises:
+            ValueError: If an argument is unknown; the message names the nearest.
+        """
+        known = [each.name for each in fields(cls)]
+        for name in kwargs:
+            if name not in known:
+                raise ValueError(f"the torch engine has no argument {name!r}.{did_you_mean(name, known)}")
+        return cls(**kwargs)
+
+
+class Model:
+    """A model in memory: its weights, its KV cache, and the scheduler of its requests.
+
+    Raises:
+        ValueError: If the engine does not support the model, or its files do not fit together.
+    """
+
+    def __init__(self, files: ModelFiles, settings: TorchEngineConfig) -> None:
+        self.config = read_model_config(files.config)
+        self.tokenizer = files.tokenizer
+        self.adapters: dict[str, Adapter] = {}
+        self.max_model_len, self._blocks = _size_cache(self.config, settings)
+        self._files = files
+        self._settings = settings
+        self._decoder: Decoder | None = self.make_decoder(files.tensors())
+        self._cache: KVCache | None = self._make_cache()
+        self.scheduler = Scheduler(
+            BlockPool(self._blocks, settings.block_size),
+            max_sequences=settings.max_num_seqs,
+            max_step_tokens=settings.max_num_batched_tokens,
+            prefix_caching=settings.enable_prefix_caching,
+        )
+
+    @property
+    def runner(self) -> Runner:
+        """Runs steps of the model, which must be loaded."""
+        assert self._decoder is not None
+        assert self._cache is not None
+        return Runner(self._decoder, self._cache)
+
+    def make_decoder(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Decoder:
+        """Lay out weights for the device.
+
+        Raises:
+            ValueError: If a tensor is missing or has the wrong shape.
+        """
+        return Decoder(
+            self.config,
+            dict(llama_names(self.config.model_type, tensors)),
+            make_linear=TransposedLinear if self._settings.quantization is None else Int4Linear,
+            device=_DEVICE,
+            dtype=_DTYPE,
+            max_length=self.max_model_len,
+        )
+
+    def replace_weights(self, decoder: Decoder) -> None:
+        """Use other weights from the next step on. Prefixes that the old ones computed are not shared any more."""
+        self._decoder = decoder
+        self.scheduler.forget_prefixes()
+
+    def add_adapter(self, name: str, folder: Path) -> None:
+        """Load a LoRA adapter, or replace the one of the same name for requests that come later."""
+        self.adapters[name] = load_adapter(name, folder, self.config, device=_DEVICE, dtype=_DTYPE)
+
+    def unload(self, *, weights: bool, kv_cache: bool) -> None:
+        """Free the memory of the weights, the KV cache, or both."""
+        if weights:
+            self._decoder = None
+        if kv_cache:
+            self._cache = None
+            self.scheduler.forget_prefixes()
+
+    def load(self) -> None:
+        """Load what `unload` has freed; weights are read from the model's files."""
+        if self._decoder is None:
+            self._decoder = self.make_decoder(self._files.tensors())
+        if self._cache is None:
+            self._cache = self._make_cache()
+
+    def _make_cache(self) -> KVCache:
+        return KVCache(self.config, self._blocks, self._settings.block_size, _DTYPE, _DEVICE)
+
+
+def _size_cache(config: ModelConfig, settings: TorchEngineConfig) -> tuple[int, int]:
+    """Return the longest sequence, and the number of blocks: what the settings need, if there is memory for it."""
+    size = settings.block_size
+    longest = settings.max_model_len or config.max_position_embeddings
+    if longest > config.max_position_embeddings:
+        raise ValueError(
+            f"max_model_len is {longest}, but the model was made for at most {config.max_position_embeddings} tokens"
+        )
+    block_bytes = config.kv_bytes_per_token * size * _DTYPE.itemsize
+    memory = settings.kv_cache_memory_bytes
+    if memory is None:
+        memory = int(psutil.virtual_memory().available * _MEMORY_SHARE)
+    affordable = memory // block_bytes
+    needed = settings.max_num_seqs * -(-longest // size)
+    if affordable < 1:
+        raise ValueError(f"the KV cache needs at least {block_bytes:,} bytes, and {memory:,} are to be had")
+    if affordable * size < longest:
+        _log.warning(
+            "the context is shortened from %d to %d tokens, because the KV cache of one request would take "
+            "%.1f GB and %.1f GB are to be had",
+            longest,
+            affordable * size,
+            config.kv_bytes_per_token * longest * _DTYPE.itemsize / 1e9,
+            memory / 1e9,
+        )
+        longest = affordable * size
+    return longest, min(needed, affordable)

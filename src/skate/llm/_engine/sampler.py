@@ -1,0 +1,175 @@
+"""Choosing the next token of a request from its logits.
+
+Every row is processed alone, and its random number depends only on the seed of the request and on the position of the
+token, so the choice does not depend on which other requests run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+from skate.llm._engine.api import SamplingParams, TokenLogprob
+
+# Tokens that are looked at before the whole vocabulary is sorted: nearly always enough for `top_p`.
+_CANDIDATES = 256
+
+
+class TokenMask(Protocol):
+    """Says which tokens a grammar allows next."""
+
+    def apply(self, logits: torch.Tensor) -> None:
+        """Set the logits of tokens that are not allowed to minus infinity."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """Advance by a token."""
+        ...
+
+
+class RequestSampler:
+    """Chooses the tokens of one request.
+
+    Args:
+        params: How to choose.
+        seed: The request's seed.
+        prompt: The tokens of the prompt, which `repetition_penalty` counts.
+        stop_tokens: Tokens that end the request, which are not chosen before `min_tokens`.
+        mask: The grammar's mask, if there is one.
+    """
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        *,
+        seed: int,
+        prompt: Sequence[int],
+        stop_tokens: Sequence[int],
+        mask: TokenMask | None = None,
+    ) -> None:
+        self._params = params
+        self._seed = seed
+        self._mask = mask
+        self._generated: Counter[int] = Counter()
+        self._repeated = set(prompt) if params.repetition_penalty != 1.0 else set()
+        self._stop_tokens = torch.tensor(list(stop_tokens), dtype=torch.int64)
+        self._counts_tokens = bool(
+            params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0
+        )
+        self._bias: tuple[torch.Tensor, torch.Tensor] | None = None
+        if params.logit_bias:
+            self._bias = (
+                torch.tensor(list(params.logit_bias)),
+                torch.tensor(list(params.logit_bias.values())),
+            )
+
+    @property
+    def is_plain_greedy(self) -> bool:
+        """Whether the token is the one with the greatest logit, and nothing else is asked for."""
+        params = self._params
+        return (
+            params.temperature == 0
+            and params.logprobs is None
+            and self._mask is None
+            and self._bias is None
+            and not self._counts_tokens
+            and params.min_tokens == 0
+        )
+
+    def choose(self, logits: torch.Tensor, index: int) -> tuple[int, TokenLogprob | None]:
+        """Choose token number `index` of the output from float32 logits of one dimension."""
+        logits = self._processed(logits, index)
+        temperature = self._params.temperature
+        if temperature == 0:
+            token = int(logits.argmax())
+        else:
+            logits = self._truncated(logits / temperature)
+            token = _draw(logits, _uniform(self._seed, index))
+        return token, self._logprob(logits, token)
+
+    def accept(self, token: int) -> None:
+        """Count a token that became part of the output."""
+        if self._counts_tokens:
+            self._generated[token] += 1
+            self._repeated.add(token)
+        if self._mask is not None:
+            self._mask.accept(token)
+
+    def _processed(self, logits: torch.Tensor, index: int) -> torch.Tensor:
+        """Return logits after penalties, biases and masks."""
+        if self.is_plain_greedy:
+            return logits
+        params, logits = self._params, logits.clone()
+        if params.repetition_penalty != 1.0:
+            repeated = torch.tensor(sorted(self._repeated))
+            chosen = logits[repeated]
+            penalty = params.repetition_penalty
+            logits[repeated] = torch.where(chosen > 0, chosen / penalty, chosen * penalty)
+        if self._generated and (params.presence_penalty or params.frequency_penalty):
+            tokens = torch.tensor(list(self._generated))
+            counts = torch.tensor(list(self._generated.values()))
+            logits[tokens] -= params.presence_penalty + params.frequency_penalty * counts
+        if self._bias is not None:
+            logits[self._bias[0]] += self._bias[1]
+        if index < params.min_tokens:
+            logits[self._stop_tokens] = -torch.inf
+        if self._mask is not None:
+            self._mask.apply(logits)
+        return logits
+
+    def _truncated(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return logits in which tokens outside `top_k`, `top_p` and `min_p` are minus infinity."""
+        params = self._params
+        if params.min_p > 0:
+            limit = logits.max() + torch.log(torch.tensor(params.min_p))
+            logits = logits.masked_fill(logits < limit, -torch.inf)
+        if 0 < params.top_k < logits.shape[0]:
+            limit = logits.topk(params.top_k).values[-1]
+            logits = logits.masked_fill(logits < limit, -torch.inf)
+        if params.top_p < 1.0:
+            logits = logits.masked_fill(logits < _nucleus_limit(logits, params.top_p), -torch.inf)
+        return logits
+
+    def _logprob(self, logits: torch.Tensor, token: int) -> TokenLogprob | None:
+        """Return log-probabilities in the distribution that was sampled from."""
+        count = self._params.logprobs
+        if count is None:
+            return None
+        normaliser = logits.logsumexp(dim=-1)
+        top: tuple[tuple[int, float], ...] = ()
+        if count:
+            best = logits.topk(count)
+            values = (best.values - normaliser).tolist()
+            top = tuple(zip(best.indices.tolist(), values, strict=True))
+        return TokenLogprob(token, float(logits[token] - normaliser), top)
+
+
+def _nucleus_limit(logits: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Return the least logit of the most probable tokens whose probabilities sum to `top_p`."""
+    normaliser = logits.logsumexp(dim=-1)
+    for count in (min(_CANDIDATES, logits.shape[0]), logits.shape[0]):
+        best = logits.topk(count).values
+        before = (best - normaliser).exp().cumsum(dim=-1)
+        if before[-1] >= top_p or count == logits.shape[0]:
+            break
+    inside = int((before < top_p).sum())  # the next one reaches the sum
+    return best[min(inside, count - 1)]
+
+
+def _draw(logits: torch.Tensor, uniform: float) -> int:
+    """Draw a token by inverting the cumulative distribution."""
+    cumulative = torch.softmax(logits, dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    # Rounding may leave the last sum below 1; a token of probability 0 is never drawn.
+    target = uniform * cumulative[-1]
+    return int(torch.searchsorted(cumulative, target, right=True).clamp(max=logits.shape[0] - 1))
+
+
+def _uniform(seed: int, index: int) -> float:
+    """Return the random number of a token: the same for the same seed and position."""
+    digest = hashlib.blake2b(struct.pack("<Qq", seed % 2**64, index), digest_size=8).digest()
+    return (int.from_bytes(digest, "little") >> 11) / 2**53

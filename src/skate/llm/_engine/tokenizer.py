@@ -1,0 +1,232 @@
+"""The tokenizer of a model: text to tokens and back, and messages to the text of a prompt."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skate.llm._engine.chat_template import DEFAULT, ChatTemplate
+from skate.llm._engine.gguf import GGUFFile
+from skate.llm._engine.gguf_tokenizer import SPACE, build_tokenizer, token_id
+from skate.llm._engine.json_files import read_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # how SentencePiece writes a token of one byte
+
+
+class TextTokenizer:
+    """Turns text into tokens and back. Implements `skate.llm._engine.api.Tokenizer`.
+
+    Args:
+        tokenizer: The tokenizer of the `tokenizers` package. Its truncation and padding are switched off.
+        special_tokens: Texts of special tokens by name, such as `{"bos_token": "<s>"}`.
+        chat_templates: The model's chat templates by name.
+        eos_token_ids: Tokens that end a text, beside `special_tokens["eos_token"]`.
+
+    Attributes:
+        vocab_size: The number of tokens; each is smaller than this.
+        eos_token_ids: Every token that ends a text.
+        bos_token_id: The token that starts a text, if there is one.
+        has_chat_template: Whether `apply_chat_template` can be used.
+        backend: The tokenizer of the `tokenizers` package.
+        special_token_ids: The tokens that `decode` leaves out by default.
+        byte_level: Whether each token stands for certain bytes, whatever is before it.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        chat_templates: Mapping[str, str] | None = None,
+        eos_token_ids: Iterable[int] = (),
+    ) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        special = dict(special_tokens or {})
+        added = tokenizer.get_added_tokens_decoder()
+        self.backend = tokenizer
+        self.vocab_size = max(tokenizer.get_vocab_size(), *(number + 1 for number in added), 0)
+        self.bos_token_id = self._id_of(special.get("bos_token"))
+        eos = (*eos_token_ids, self._id_of(special.get("eos_token")))
+        self.eos_token_ids = tuple(sorted({each for each in eos if each is not None}))
+        self.special_token_ids = frozenset(number for number, token in added.items() if token.special)
+        self._chat_template = ChatTemplate(chat_templates or {}, special)
+        self.has_chat_template = bool(self._chat_template)
+        decoder = tokenizer.decoder
+        self.byte_level = decoder is not None and json.loads(decoder.__getstate__())["type"] == "ByteLevel"
+
+    @classmethod
+    def from_folder(cls, folder: Path, *, eos_token_ids: Iterable[int] = ()) -> TextTokenizer:
+        """Read tokenizer.json and what is beside it: special tokens and chat templates.
+
+        Raises:
+            FileNotFoundError: If there is no tokenizer.json.
+            ValueError: If a file is corrupt.
+        """
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise ImportError("tokenizers of models need tokenizers: pip install 'skate[llm]'") from error
+        path = folder / "tokenizer.json"
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{path} does not exist; write it with"
+                " transformers.AutoTokenizer.from_pretrained(…).save_pretrained(…)"
+            )
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the tokenizers package raises Exception itself
+            raise ValueError(f"{path} is corrupt: {error}") from error
+        config: dict[str, Any] = {}
+        for name in ("special_tokens_map.json", "tokenizer_config.json"):
+            if (folder / name).exists():
+                config |= read_json(folder / name)
+        texts = {name: _content(config.get(name)) for name in SPECIAL}
+        return cls(
+            tokenizer,
+            special_tokens={name: text for name, text in texts.items() if text is not None},
+            chat_templates=_folder_templates(folder, config),
+            eos_token_ids=eos_token_ids,
+        )
+
+    @classmethod
+    def from_gguf(cls, file: GGUFFile) -> TextTokenizer:
+        """Build the tokenizer that a GGUF file describes.
+
+        Raises:
+            ValueError: If the file has none, or one of a kind that is not supported.
+        """
+        tokenizer = build_tokenizer(file)
+        metadata = file.metadata
+        tokens = metadata["tokenizer.ggml.tokens"]
+        special = {}
+        for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+            number = token_id(file, key)
+            if number is not None:
+                special[f"{name}_token"] = tokens[number]
+        sources = {DEFAULT: metadata.get("tokenizer.chat_template")}
+        extra = metadata.get("tokenizer.chat_templates")
+        for name in extra if isinstance(extra, list) else ():
+            sources[str(name)] = metadata.get(f"tokenizer.chat_template.{name}")
+        return cls(
+            tokenizer,
+            special_tokens=special,
+            chat_templates={name: text for name, text in sources.items() if isinstance(text, str)},
+            eos_token_ids=[each for kind in ("eot", "eom") if (each := token_id(file, kind)) is not None],
+        )
+
+    def _id_of(self, text: str | None) -> int | None:
+        return None if text is None else self.backend.token_to_id(text)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Return the tokens of a text. A text that starts with BOS, as many chat templates do, gets no second one.
+
+        Raises:
+            ValueError: If the text has half of a surrogate pair.
+        """
+        try:
+            tokens = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
+        except (TypeError, UnicodeEncodeError) as error:
+            if not isinstance(text, str):
+                raise
+            raise ValueError(f"the text is not valid Unicode: {error}") from error
+        if add_special_tokens and len(tokens) > 1 and tokens[0] == tokens[1] == self.bos_token_id:
+            del tokens[0]
+        return tokens
+
+    def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Return the text of some tokens. Numbers that are no tokens have no text."""
+        return self.backend.decode(list(tokens), skip_special_tokens=skip_special_tokens)
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return the bytes of one token, with a space where the token begins a word; empty if it is no token."""
+        text = self.backend.id_to_token(token)
+        if text is None:
+            return b""
+        if self.byte_level:
+            try:
+                return bytes(_BYTES[each] for each in text)
+            except KeyError:  # an added token, which is written as it is
+                return text.encode()
+        byte = _BYTE.fullmatch(text)
+        return bytes([int(byte[1], 16)]) if byte else text.replace(SPACE, " ").encode()
+
+    def is_single_byte(self, token: int) -> bool:
+        """Return whether a token of a SentencePiece model stands for one byte, of which several form a character."""
+        if self.byte_level:
+            return False
+        text = self.backend.id_to_token(token)
+        return text is not None and _BYTE.fullmatch(text) is not None
+
+    def token_text(self, token: int) -> str:
+        r"""Return how one token is written. One that is part of a character is written as `bytes:\xf0\x9f`."""
+        data = self.token_bytes(token)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{each:02x}" for each in data)
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **variables: Any,
+    ) -> str:
+        """Render messages to the text of a prompt, which `encode(…, add_special_tokens=False)` turns into tokens.
+
+        Raises:
+            ValueError: If the model has no chat template, or the template refuses the messages.
+        """
+        return self._chat_template.render(
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            **variables,
+        )
+
+
+def _content(token: Any) -> str | None:
+    """Return the text of a special token, which is written as a string or as an object."""
+    value = token.get("content") if isinstance(token, dict) else token
+    return value if isinstance(value, str) else None
+
+
+def _folder_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the chat templates of a folder. Files of their own go before tokenizer_config.json."""
+    single = folder / "chat_template.jinja"
+    extra = sorted((folder / "additional_chat_templates").glob("*.jinja"))
+    templates = {path.stem: path.read_text(encoding="utf-8") for path in extra}
+    if single.exists():
+        templates[DEFAULT] = single.read_text(encoding="utf-8")
+    if templates:
+        return templates
+    given = config.get("chat_template")
+    if isinstance(given, str):
+        return {DEFAULT: given}
+    try:
+        return {each["name"]: each["template"] for each in given or ()}
+    except (TypeError, KeyError) as error:
+        raise ValueError(
+            f"{folder / 'tokenizer_config.json'}: chat_template is malformed: {error}"
+        ) from error
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Return the byte of each character in tokens of a byte-level BPE: printable bytes stand for themselves."""
+    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}
+
+
+_BYTES = _byte_alphabet()

@@ -1,0 +1,265 @@
+"""The embedded engine, which runs a model in this process with torch."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+
+import torch
+
+from skate._base.suggestions import did_you_mean
+from skate.llm._engine.adapters import Adapter
+from skate.llm._engine.api import EngineDeadError, GenerationOutput, GenerationRequest, Tokenizer
+from skate.llm._engine.blocks import root_hash
+from skate.llm._engine.detokenizer import Detokenizer
+from skate.llm._engine.engine_loop import ActiveRequest, EngineLoop
+from skate.llm._engine.grammar import GrammarCompiler, GrammarMask
+from skate.llm._engine.model import Model, TorchEngineConfig
+from skate.llm._engine.model_files import open_model
+from skate.llm._engine.sampler import RequestSampler
+from skate.llm._engine.scheduler import Sequence as TokenSequence
+
+
+class TorchEngine:
+    """Generates text with a model that runs in this process.
+
+    Requests join and leave between two steps (continuous batching), and share the keys and values of equal prefixes.
+    The output of a request depends only on its prompt, its parameters and its seed, not on the requests beside it.
+    Use an engine from one event loop or several; `close` it at the end.
+
+    Args:
+        model: The loaded model.
+        stall_timeout: `check_health` fails when a step takes longer than this many seconds.
+    """
+
+    def __init__(self, model: Model, *, stall_timeout: float = 5.0) -> None:
+        self.tokenizer: Tokenizer = model.tokenizer
+        self.max_model_len = model.max_model_len
+        self.weights_version = 0
+        self._model = model
+        self._stall_timeout = stall_timeout
+        self._arrivals = 0
+        self._grammars: GrammarCompiler | None = None
+        self._grammars_lock = threading.Lock()
+        self._loop = EngineLoop(model)
+
+    @classmethod
+    def load(cls, path: str | Path, settings: TorchEngineConfig | None = None) -> TorchEngine:
+        """Load a model: a folder with safetensors, a GGUF file, or an id on the hub.
+
+        Raises:
+            FileNotFoundError: If a file is missing.
+            ValueError: If the engine does not support the model, or its files do not fit together.
+        """
+        return cls(Model(open_model(path), settings or TorchEngineConfig()))
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
+        """Continue a prompt. Leaving the loop over the pieces aborts the request.
+
+        Raises:
+            ValueError: If the request can never run; the engine and its other requests are not affected.
+            EngineDeadError: If the engine has failed.
+        """
+        self._check_alive()
+        active = await self._prepare(request)
+        self._loop.submit(active)
+        has_ended = False
+        try:
+            while not has_ended:
+                piece = await active.pieces.get()
+                has_ended = isinstance(piece, BaseException) or piece.finish_reason is not None
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+        finally:
+            if not has_ended:
+                self._loop.submit_abort(active)
+
+    async def abort(self, request_id: str) -> None:
+        """End a request; its last piece has the finish reason `ABORT`."""
+        self._check_alive()
+        await self._loop.call(lambda: self._loop.abort(request_id))
+
+    async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Return one vector of length 1 for each prompt."""
+        for prompt in prompts:
+            self._check_prompt(prompt, room=self.max_model_len)
+        self._check_alive()
+        return [await self._embed(prompt) for prompt in prompts]
+
+    async def check_health(self) -> None:
+        """Raise `EngineDeadError` if the engine has failed or makes no progress."""
+        self._check_alive()
+        started = self._loop.step_started
+        if started is not None and (elapsed := time.perf_counter() - started) > self._stall_timeout:
+            raise EngineDeadError(
+                f"the engine has been in one step for {elapsed:.1f} s; the limit is {self._stall_timeout:g} s"
+            )
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget cached prefixes."""
+        self._check_alive()
+        await self._loop.call(self._model.scheduler.forget_prefixes)
+
+    async def update_weights(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
+        """Replace every weight, between two steps, and return the new `weights_version`.
+
+        Requests that run continue with the new weights, and prefixes of the old ones are not shared any more.
+
+        Raises:
+            ValueError: If a tensor is missing or has the wrong shape; the old weights stay.
+        """
+        decoder = await asyncio.to_thread(self._model.make_decoder, tensors)
+        self._check_alive()
+        await self._loop.call(lambda: self._model.replace_weights(decoder))
+        self.weights_version += 1
+        return self.weights_version
+
+    async def add_adapter(self, name: str, path: str) -> None:
+        """Load a LoRA adapter from a folder.
+
+        Raises:
+            FileNotFoundError: If a file is missing.
+            ValueError: If the adapter does not fit the model.
+        """
+        await asyncio.to_thread(self._model.add_adapter, name, Path(path))
+
+    async def remove_adapter(self, name: str) -> None:
+        """Unload a LoRA adapter. Requests that use it finish first.
+
+        Raises:
+            ValueError: If there is no such adapter.
+        """
+        self._find_adapter(name)
+        del self._model.adapters[name]
+
+    async def pause(self) -> None:
+        """Start no further step, and keep the requests."""
+        self._check_alive()
+        await self._loop.call(lambda: self._set_paused(True))
+
+    async def resume(self) -> None:
+        """Continue after `pause`."""
+        self._check_alive()
+        await self._loop.call(lambda: self._set_paused(False))
+
+    async def sleep(self, *, weights: bool = True, kv_cache: bool = True) -> None:
+        """Free the memory of the weights, the KV cache, or both. Requests that come later wait for `wake_up`.
+
+        Raises:
+            ValueError: If requests are running.
+        """
+        self._check_alive()
+        await self._loop.call(lambda: self._sleep(weights=weights, kv_cache=kv_cache))
+
+    async def wake_up(self) -> None:
+        """Undo `sleep`: read the weights again, and run the requests that have come meanwhile."""
+        self._check_alive()
+        await self._loop.call(self._wake_up)
+
+    async def close(self) -> None:
+        """Abort every request and free the engine's memory."""
+        await asyncio.to_thread(self._loop.close)
+        self._model.unload(weights=True, kv_cache=True)
+
+    def _check_alive(self) -> None:
+        if self._loop.failure is not None:
+            raise EngineDeadError(f"the engine has failed: {self._loop.failure!r}") from self._loop.failure
+        if not self._loop.is_alive:
+            raise EngineDeadError("the engine is closed")
+
+    async def _prepare(self, request: GenerationRequest) -> ActiveRequest:
+        """Check a request, and make what it needs to run."""
+        params = request.params
+        self._check_prompt(request.prompt, room=self.max_model_len - 1)
+        self._check_tokens("logit_bias", params.logit_bias)
+        adapter = None if request.adapter is None else self._find_adapter(request.adapter)
+        room = self.max_model_len - len(request.prompt)
+        eos = () if params.ignore_eos else self.tokenizer.eos_token_ids
+        stop_tokens = frozenset((*eos, *params.stop_token_ids))
+        mask = None if params.grammar is None else await asyncio.to_thread(self._compile_grammar, request)
+        self._arrivals += 1
+        sequence = TokenSequence(
+            request.prompt,
+            max_tokens=min(params.max_tokens or room, room),
+            root=root_hash(
+                self.weights_version, None if adapter is None else adapter.number, request.cache_salt
+            ),
+            order=(request.priority, self._arrivals),
+            needs_last_token=True,
+        )
+        sampler = RequestSampler(
+            params,
+            seed=secrets.randbits(64) if params.seed is None else params.seed,
+            prompt=request.prompt,
+            stop_tokens=sorted(stop_tokens),
+            mask=mask,
+        )
+        detokenizer = Detokenizer(
+            self._model.tokenizer,
+            stop=params.stop,
+            skip_special_tokens=params.skip_special_tokens,
+            prompt=request.prompt,
+        )
+        return ActiveRequest(
+            request=request,
+            sequence=sequence,
+            sampler=sampler,
+            detokenizer=detokenizer,
+            stop_tokens=stop_tokens,
+            adapter=adapter,
+            loop=asyncio.get_running_loop(),
+        )
+
+    def _check_prompt(self, prompt: Sequence[int], *, room: int) -> None:
+        if not prompt:
+            raise ValueError("the prompt is empty; it must have at least one token")
+        if len(prompt) > room:
+            raise ValueError(
+                f"the prompt has {len(prompt)} tokens, but the context has room for {room}; shorten the prompt or "
+                "raise max_model_len"
+            )
+        self._check_tokens("the prompt", prompt)
+
+    def _check_tokens(self, where: str, tokens: Iterable[int]) -> None:
+        size = self._model.config.vocab_size
+        unknown = next((token for token in tokens if not 0 <= token < size), None)
+        if unknown is not None:
+            raise ValueError(f"{where} has the token {unknown}, but the vocabulary has only {size}")
+
+    def _find_adapter(self, name: str) -> Adapter:
+        adapters = self._model.adapters
+        if name not in adapters:
+            raise ValueError(f"there is no adapter {name!r}.{did_you_mean(name, adapters)}")
+        return adapters[name]
+
+    def _compile_grammar(self, request: GenerationRequest) -> GrammarMask:
+        assert request.params.grammar is not None
+        with self._grammars_lock:
+            if self._grammars is None:
+                self._grammars = GrammarCompiler(
+                    self._model.tokenizer.backend, self._model.config.vocab_size, self.tokenizer.eos_token_ids
+                )
+        return self._grammars.compile(request.params.grammar)
+
+    async def _embed(self, prompt: Sequence[int]) -> list[float]:
+        return await self._loop.call(lambda: self._model.runner.embed(prompt))
+
+    def _set_paused(self, paused: bool) -> None:
+        self._loop.is_paused = paused
+
+    def _sleep(self, *, weights: bool, kv_cache: bool) -> None:
+        if self._loop.request_count:
+            raise ValueError(
+                f"the engine cannot sleep while {self._loop.request_count} requests run; wait for them or abort them"
+            )
+        self._loop.is_paused = True
+        self._model.unload(weights=weights, kv_cache=kv_cache)
+
+    def _wake_up(self) -> None:
+        self._model.load()
+        self._loop.is_paused = False

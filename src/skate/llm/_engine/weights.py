@@ -1,0 +1,51 @@
+"""Names of tensors: every checkpoint is read by the names that Llama's use."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+import torch
+
+# GPT-2's name of a module, and ours. Its matrices are stored as (in, out).
+_GPT2_LAYER = {
+    "ln_1": "input_layernorm",
+    "ln_2": "post_attention_layernorm",
+    "attn.c_proj": "self_attn.o_proj",
+    "mlp.c_fc": "mlp.up_proj",
+    "mlp.c_proj": "mlp.down_proj",
+}
+_GPT2_MODEL = {"wte": "model.embed_tokens", "wpe": "model.embed_positions", "ln_f": "model.norm"}
+_GPT2_NAME = re.compile(
+    r"(?:transformer\.)?(?:h\.(?P<layer>\d+)\.)?(?P<module>[a-z_.0-9]+)\.(?P<kind>weight|bias)"
+)
+
+
+def llama_names(
+    model_type: str, tensors: Iterable[tuple[str, torch.Tensor]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Rename the tensors of a checkpoint to the names that `Decoder` reads."""
+    for name, tensor in tensors:
+        if model_type == "gpt2":
+            yield from _rename_gpt2(name, tensor)
+        else:
+            yield name, tensor
+
+
+def _rename_gpt2(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    match = _GPT2_NAME.fullmatch(name)
+    if match is None:
+        return
+    layer, module, kind = match["layer"], match["module"], match["kind"]
+    if layer is None:
+        if module in _GPT2_MODEL:
+            yield f"{_GPT2_MODEL[module]}.{kind}", tensor
+        return
+    if not module.startswith("ln_") and kind == "weight" and tensor.dim() == 2:
+        tensor = tensor.t()
+    prefix = f"model.layers.{layer}"
+    if module == "attn.c_attn":
+        for part, chunk in zip("qkv", tensor.chunk(3), strict=True):
+            yield f"{prefix}.self_attn.{part}_proj.{kind}", chunk
+    elif module in _GPT2_LAYER:
+        yield f"{prefix}.{_GPT2_LAYER[module]}.{kind}", tensor

@@ -1,0 +1,24 @@
+"""What the tests of language models share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_have_run() -> None:
+    """Multiply once: the library of kernels then opens a file for profilers, which no test has leaked."""
+    import torch
+    from torch.nn import functional
+
+    functional.linear(torch.ones(40, 48), torch.ones(64, 48))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_monitor_of_progress_bars() -> None:
+    """Keep tqdm, which shows the loading of models, from starting a thread that stays."""
+    try:
+        import tqdm
+    except ImportError:
+        return
+    tqdm.tqdm.monitor_interval = 0

@@ -1,0 +1,423 @@
+"""The embedded engine, as its callers use it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from skate.llm import (
+    EngineDeadError,
+    FinishReason,
+    GenerationOutput,
+    GenerationRequest,
+    Grammar,
+    SamplingParams,
+)
+from skate.llm._engine.model import TorchEngineConfig
+from skate.llm._engine.model_files import open_model
+from skate.llm._engine.torch_engine import TorchEngine
+from tests.llm.engine.models import write_adapter, write_model
+
+TEXT = "The quick brown fox jumps over the lazy dog"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+async def engine(folder: Path) -> AsyncIterator[TorchEngine]:
+    engine = TorchEngine.load(folder, TorchEngineConfig(max_num_seqs=4, max_num_batched_tokens=32))
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_threads_of_engines() -> Iterator[None]:
+    yield
+    assert not [each for each in threading.enumerate() if each.name == "skate-llm-engine"]
+
+
+number = 0
+
+
+def request(
+    engine: TorchEngine, text: str = TEXT, *, adapter: str | None = None, **params: Any
+) -> GenerationRequest:
+    global number
+    number += 1
+    params = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True, **params}
+    return GenerationRequest(
+        request_id=str(number),
+        prompt=engine.tokenizer.encode(text),
+        params=SamplingParams(**params),
+        adapter=adapter,
+    )
+
+
+async def pieces_of(engine: TorchEngine, text: str = TEXT, **params: Any) -> list[GenerationOutput]:
+    return [piece async for piece in engine.generate(request(engine, text, **params))]
+
+
+async def text_of(engine: TorchEngine, text: str = TEXT, **params: Any) -> str:
+    return "".join(piece.text for piece in await pieces_of(engine, text, **params))
+
+
+def greedy_tokens(model: Any, prompt: list[int]) -> list[int]:
+    tokens: list[int] = list(prompt)
+    with torch.inference_mode():
+        for _ in range(12):
+            tokens.append(int(model.eval()(torch.tensor([tokens])).logits[0, -1].argmax()))
+    return tokens[len(prompt) :]
+
+
+async def test_a_prompt_is_continued_with_the_tokens_of_transformers(
+    engine: TorchEngine, folder: Path
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    prompt = engine.tokenizer.encode(TEXT)
+    expected = greedy_tokens(AutoModelForCausalLM.from_pretrained(folder), prompt)
+    pieces = await pieces_of(engine)
+    assert [token for piece in pieces for token in piece.tokens] == expected
+    assert "".join(piece.text for piece in pieces) == engine.tokenizer.decode(expected)
+
+
+async def test_the_last_piece_says_how_the_request_ended(engine: TorchEngine) -> None:
+    *others, last = await pieces_of(engine)
+    assert all(piece.finish_reason is None for piece in others)
+    assert last.finish_reason is FinishReason.LENGTH
+    assert last.prompt_tokens == len(engine.tokenizer.encode(TEXT))
+    assert last.timing is not None
+    assert min(last.timing.queue, last.timing.prefill, last.timing.decode) >= 0
+
+
+async def test_requests_beside_it_change_no_token(engine: TorchEngine) -> None:
+    params = {"temperature": 0.9, "top_p": 0.95, "seed": 5}
+    alone = await text_of(engine, **params)
+    others = [text_of(engine, TEXT[:length], seed=length, temperature=1.0) for length in range(3, 23)]
+    together = await asyncio.gather(text_of(engine, **params), *others)
+    assert together[0] == alone
+    assert len(set(together)) > 10
+
+
+async def test_a_seed_repeats_a_text_and_no_seed_does_not(engine: TorchEngine) -> None:
+    assert await text_of(engine, temperature=1.0, seed=1) == await text_of(engine, temperature=1.0, seed=1)
+    assert len({await text_of(engine, temperature=1.0) for _ in range(4)}) > 1
+
+
+async def test_a_stop_string_ends_the_text_before_it(engine: TorchEngine) -> None:
+    whole = await text_of(engine, max_tokens=30)
+    stop = whole[7:10]
+    *_, last = pieces = await pieces_of(engine, max_tokens=30, stop=(stop,))
+    assert "".join(piece.text for piece in pieces) == whole[: whole.index(stop)]
+    assert (last.finish_reason, last.stop_reason) == (FinishReason.STOP, stop)
+
+
+async def test_a_stop_token_ends_the_request(engine: TorchEngine) -> None:
+    tokens = [token for piece in await pieces_of(engine) for token in piece.tokens]
+    *_, last = await pieces_of(engine, stop_token_ids=(tokens[4],))
+    assert (last.finish_reason, last.stop_reason) == (FinishReason.STOP, tokens[4])
+
+
+async def test_the_end_of_sequence_token_ends_the_request(engine: TorchEngine) -> None:
+    (eos,) = engine.tokenizer.eos_token_ids
+    (only,) = await pieces_of(engine, ignore_eos=False, logit_bias={eos: 100})
+    assert (only.text, only.tokens, only.finish_reason) == ("", (eos,), FinishReason.STOP)
+    *_, last = pieces = await pieces_of(engine, ignore_eos=False, logit_bias={eos: 100}, min_tokens=3)
+    assert len(pieces) == 4
+    assert last.finish_reason is FinishReason.STOP
+
+
+async def test_a_shared_prefix_is_computed_once(engine: TorchEngine) -> None:
+    await text_of(engine, TEXT * 3)
+    *_, last = await pieces_of(engine, TEXT * 3)
+    assert last.cached_tokens > 16
+    await engine.reset_prefix_cache()
+    *_, last = await pieces_of(engine, TEXT * 3)
+    assert last.cached_tokens == 0
+
+
+async def test_log_probabilities_come_with_each_token(engine: TorchEngine) -> None:
+    for piece in await pieces_of(engine, logprobs=3):
+        assert piece.logprobs is not None
+        (logprob,) = piece.logprobs
+        assert logprob.token == piece.tokens[0] == logprob.top[0][0]
+        assert len(logprob.top) == 3
+
+
+async def test_leaving_the_loop_aborts_the_request(engine: TorchEngine) -> None:
+    async with aclosing(engine.generate(request(engine, max_tokens=200))) as pieces:
+        async for _ in pieces:
+            break
+    assert await engine._loop.call(lambda: engine._loop.request_count) == 0
+    assert engine._model.scheduler.running == []
+
+
+async def test_a_request_is_aborted_by_its_id(engine: TorchEngine) -> None:
+    asked = request(engine, max_tokens=200)
+    reasons = []
+    async for piece in engine.generate(asked):
+        reasons.append(piece.finish_reason)
+        await engine.abort(asked.request_id)
+    assert reasons[-1] is FinishReason.ABORT
+
+
+async def test_json_follows_its_schema(engine: TorchEngine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}, "ok": {"type": "boolean"}},
+        "required": ["n", "ok"],
+        "additionalProperties": False,
+    }
+    grammar = Grammar(kind="json_schema", text=json.dumps(schema))
+    texts = await asyncio.gather(
+        *(
+            text_of(engine, grammar=grammar, temperature=1.0, seed=seed, max_tokens=150, ignore_eos=False)
+            for seed in range(5)
+        )
+    )
+    for text in texts:
+        assert set(json.loads(text)) == {"n", "ok"}
+
+
+async def test_text_follows_a_regular_expression(engine: TorchEngine) -> None:
+    text = await text_of(
+        engine,
+        grammar=Grammar(kind="regex", text="(ab|cd){3}x?"),
+        temperature=1.0,
+        ignore_eos=False,
+        max_tokens=40,
+    )
+    assert re.fullmatch("(ab|cd){3}x?", text)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "message"),
+    [
+        (Grammar(kind="regex", text="(unclosed"), "regex grammar"),
+        (Grammar(kind="json_schema", text="{no json"), "json_schema grammar is not valid"),
+        (Grammar(kind="json_schema", text='{"type": "nonsense"}'), "json_schema grammar"),
+        (Grammar(kind="lark", text="start: missing_rule"), "lark grammar"),
+    ],
+)
+async def test_a_bad_grammar_fails_its_request_alone(
+    engine: TorchEngine, grammar: Grammar, message: str
+) -> None:
+    good = asyncio.create_task(text_of(engine))
+    with pytest.raises(ValueError, match=message):
+        await text_of(engine, grammar=grammar)
+    assert await good
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "message"),
+    [
+        ("x" * 400, {}, r"the prompt has \d+ tokens, but the context has room for 255"),
+        (
+            TEXT,
+            {"logit_bias": {10**6: 1}},
+            r"logit_bias has the token 1000000, but the vocabulary has only 401",
+        ),
+        (TEXT, {"adapter": "missing"}, "there is no adapter 'missing'"),
+    ],
+)
+async def test_a_request_that_can_never_run_is_refused(
+    engine: TorchEngine, text: str, params: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        await text_of(engine, text, **params)
+
+
+async def test_empty_and_foreign_prompts_are_refused(engine: TorchEngine) -> None:
+    for prompt, message in (((), "the prompt is empty"), ((5, -1), "the prompt has the token -1")):
+        with pytest.raises(ValueError, match=message):
+            await anext(engine.generate(GenerationRequest(request_id="x", prompt=prompt)))
+
+
+async def test_two_running_requests_cannot_have_one_id(engine: TorchEngine) -> None:
+    await engine.pause()
+    asked = request(engine)
+    first = asyncio.create_task(anext(engine.generate(asked)))
+    await engine._loop.call(lambda: None)  # after the first has been added
+    with pytest.raises(ValueError, match="is running already"):
+        await anext(engine.generate(asked))
+    await engine.resume()
+    assert await first
+
+
+async def test_a_paused_engine_keeps_its_requests(engine: TorchEngine) -> None:
+    expected = await text_of(engine)
+    await engine.pause()
+    waiting = asyncio.create_task(text_of(engine))
+    await engine._loop.call(lambda: None)
+    assert not waiting.done()
+    await engine.resume()
+    assert await waiting == expected
+
+
+async def test_a_sleeping_engine_frees_its_memory_and_wakes_up_with_its_weights(engine: TorchEngine) -> None:
+    expected = await text_of(engine)
+    await engine.sleep()
+    assert (engine._model._decoder, engine._model._cache) == (None, None)
+    waiting = asyncio.create_task(text_of(engine))
+    await engine.wake_up()
+    assert await waiting == expected
+
+
+async def test_an_engine_does_not_sleep_while_requests_run(engine: TorchEngine) -> None:
+    await engine.pause()
+    running = asyncio.create_task(text_of(engine))
+    await engine._loop.call(lambda: None)
+    while not engine._loop.request_count:
+        await engine._loop.call(lambda: None)
+    with pytest.raises(ValueError, match="cannot sleep while 1 requests run"):
+        await engine.sleep()
+    await engine.resume()
+    assert await running
+
+
+async def test_new_weights_change_the_text_and_forget_the_prefixes(
+    engine: TorchEngine, tmp_path: Path
+) -> None:
+    before = await text_of(engine, TEXT * 2)
+    other = open_model(write_model(tmp_path, seed=1))
+    assert await engine.update_weights(other.tensors()) == 1
+    *_, last = pieces = await pieces_of(engine, TEXT * 2)
+    assert last.cached_tokens == 0
+    assert "".join(piece.text for piece in pieces) != before
+    with pytest.raises(ValueError, match="has no tensor"):
+        await engine.update_weights([])
+    assert await text_of(engine, TEXT * 2) == "".join(piece.text for piece in pieces)
+
+
+async def test_embeddings_have_length_1_and_do_not_depend_on_the_batch(engine: TorchEngine) -> None:
+    prompts = [engine.tokenizer.encode(text) for text in (TEXT, "it's 12345 times better")]
+    first, second = await engine.embed(prompts)
+    assert sum(value * value for value in first) == pytest.approx(1)
+    assert [second] == await engine.embed(prompts[1:])
+    assert first != second
+
+
+async def test_a_failing_step_fails_every_request_and_says_so(
+    engine: TorchEngine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(engine._model._decoder, "forward", fail)
+    results = await asyncio.gather(text_of(engine), text_of(engine), return_exceptions=True)
+    assert all(isinstance(each, EngineDeadError) for each in results)
+    for call in (engine.check_health(), text_of(engine), engine.embed([[1]])):
+        with pytest.raises(EngineDeadError, match=r"the engine has failed: RuntimeError\('out of memory'\)"):
+            await call
+
+
+async def test_a_step_that_does_not_end_is_reported(
+    engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_in_step, may_go_on = threading.Event(), threading.Event()
+    forward = engine._model._decoder.forward
+
+    def stall(*arguments: Any) -> torch.Tensor:
+        is_in_step.set()
+        may_go_on.wait()
+        return forward(*arguments)
+
+    monkeypatch.setattr(engine._model._decoder, "forward", stall)
+    await engine.check_health()
+    running = asyncio.create_task(text_of(engine))
+    await asyncio.to_thread(is_in_step.wait)
+    engine._stall_timeout = 0.0
+    with pytest.raises(EngineDeadError, match=r"in one step for .* s; the limit is 0 s"):
+        await engine.check_health()
+    may_go_on.set()
+    assert await running
+    await engine._loop.call(lambda: None)  # between two steps
+    await engine.check_health()
+
+
+async def test_a_closed_engine_says_so(folder: Path) -> None:
+    engine = TorchEngine.load(folder)
+    asked = engine.generate(request(engine, max_tokens=200))
+    await anext(asked)
+    await engine.close()
+    with pytest.raises(EngineDeadError, match="the engine is closed"):
+        async for _ in asked:
+            pass
+    with pytest.raises(EngineDeadError, match="the engine is closed"):
+        await text_of(engine)
+
+
+async def test_adapters_beside_each_other_give_what_peft_gives(
+    engine: TorchEngine, folder: Path, tmp_path: Path
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    prompt = engine.tokenizer.encode(TEXT)
+    expected = {}
+    for name, seed in (("first", 1), ("second", 2)):
+        path = write_adapter(tmp_path / name, seed=seed)
+        await engine.add_adapter(name, str(path))
+        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), path)
+        expected[name] = engine.tokenizer.decode(greedy_tokens(model, prompt))
+    base = await text_of(engine)
+    assert len({base, *expected.values()}) == 3
+    for _ in range(2):  # the second time with cached prefixes, which adapters do not share
+        found = await asyncio.gather(
+            text_of(engine, adapter="first"), text_of(engine), text_of(engine, adapter="second")
+        )
+        assert found == [expected["first"], base, expected["second"]]
+    await engine.remove_adapter("first")
+    with pytest.raises(ValueError, match="there is no adapter 'first'"):
+        await text_of(engine, adapter="first")
+
+
+@pytest.mark.parametrize(
+    ("settings", "inputs", "message"),
+    [
+        ({"peft_type": "IA3"}, 48, "type 'IA3'; only LORA is supported"),
+        ({"use_dora": True}, 48, "uses use_dora, which the torch engine does not support"),
+        ({}, 47, r"shapes \(4, 47\) and \((48|64), 4\), but it has 48 inputs"),
+    ],
+)
+async def test_an_adapter_that_does_not_fit_is_refused(
+    engine: TorchEngine, tmp_path: Path, settings: dict[str, Any], inputs: int, message: str
+) -> None:
+    path = write_adapter(tmp_path, seed=0, inputs=inputs, **settings)
+    with pytest.raises(ValueError, match=message):
+        await engine.add_adapter("bad", str(path))
+    assert await text_of(engine)
+
+
+async def test_a_context_that_does_not_fit_the_memory_is_shortened_and_said(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = TorchEngine.load(folder, TorchEngineConfig(kv_cache_memory_bytes=50_000))
+    assert engine.max_model_len == 128
+    assert "the context is shortened from 256 to 128 tokens" in caplog.text
+    await engine.close()
+
+
+def test_a_misspelt_argument_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match=r"no argument 'max_model_length'\. Did you mean 'max_model_len'\?"):
+        TorchEngineConfig.from_kwargs({"max_model_length": 5})
+
+
+async def test_weights_of_four_bits_generate(folder: Path, tmp_path: Path) -> None:
+    path = write_model(tmp_path, hidden_size=64, head_dim=16)
+    engine = TorchEngine.load(path, TorchEngineConfig(quantization="int4"))
+    alone = await text_of(engine)
+    assert (await asyncio.gather(text_of(engine), text_of(engine, "other")))[0] == alone
+    await engine.close()
