@@ -105,7 +105,9 @@ def config_of(config: Any, keys: Mapping[str, Any]) -> FinetuneConfig:
         values = {name: getattr(config, name) for name in config.__dataclass_fields__}
         return FinetuneConfig.of({**values, **keys}) if keys else config
     if config is not None and not isinstance(config, Mapping):
-        raise TypeError(f"config is {config!r}; it must be a FinetuneConfig, a mapping, or the path of a YAML file.")
+        raise TypeError(
+            f"config is {config!r}; it must be a FinetuneConfig, a mapping, or the path of a YAML file."
+        )
     return FinetuneConfig.of({**(config or {}), **keys})
 
 
@@ -143,7 +145,8 @@ class _Run:
             found = False
         if found and config.model_folder.exists():
             raise ValueError(
-                f"output_dir {str(self._output)!r} holds a finished run: set another one, or overwrite_output_dir: true."
+                f"output_dir {str(self._output)!r} holds a finished run: set another one, or "
+                "overwrite_output_dir: true."
             )
         if found and config.resume_from_checkpoint is False:
             raise ValueError(
@@ -167,8 +170,8 @@ class _Run:
         changed = sorted(key for key in now if key not in _MAY_CHANGE and now[key] != earlier.get(key))
         if changed:
             raise ValueError(
-                f"output_dir {str(self._output)!r} holds an unfinished run with another {', '.join(changed)}: set another "
-                "output_dir, or overwrite_output_dir: true."
+                f"output_dir {str(self._output)!r} holds an unfinished run with another {', '.join(changed)}: set "
+                "another output_dir, or overwrite_output_dir: true."
             )
 
     def _prepare(self, resumes: bool) -> Prepared:

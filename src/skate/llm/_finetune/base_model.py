@@ -108,7 +108,9 @@ def load_tokenizer(config: FinetuneConfig) -> Any:
 def _set_template(tokenizer: Any, given: str) -> None:
     if given in _TOKENIZER_TEMPLATES:
         if not tokenizer.chat_template:
-            raise ValueError(f"chat_template is {given!r}, but the tokenizer of the base model has no template.")
+            raise ValueError(
+                f"chat_template is {given!r}, but the tokenizer of the base model has no template."
+            )
         return
     if given in TEMPLATES:
         template, tokens = TEMPLATES[given]

@@ -374,8 +374,8 @@ class FinetuneConfig:
         _choice("bf16", self.bf16, ("auto", "full", True, False))
         if self.strategy in ("zero3", "deepspeed"):
             raise ValueError(
-                f"strategy is {self.strategy!r}: fine-tuning does not drive DeepSpeed. `fsdp2` shards weights, gradients "
-                "and optimizer states in the same way."
+                f"strategy is {self.strategy!r}: fine-tuning does not use DeepSpeed. `fsdp2` shards weights, "
+                "gradients and optimizer states in the same way."
             )
         _choice("strategy", self.strategy, STRATEGIES)
         if not self.datasets:
@@ -402,7 +402,9 @@ class FinetuneConfig:
         if self.early_stopping_patience and not (self.val_set_size or self.test_datasets):
             raise ValueError("early_stopping_patience needs data to evaluate on: set val_set_size.")
         if self.lora_target_linear is False and not self.lora_target_modules and self.adapter:
-            raise ValueError("lora_target_linear is false and lora_target_modules is empty: nothing to adapt.")
+            raise ValueError(
+                "lora_target_linear is false and lora_target_modules is empty: nothing to adapt."
+            )
         if self.load_in_4bit and self.adapter is None:
             raise ValueError("load_in_4bit needs adapter: qlora: quantized weights cannot be trained.")
         if self.load_in_4bit and self.strategy != "ddp":
@@ -439,7 +441,12 @@ def _number(name: str, value: str) -> float:
 
 
 def _check(name: str, value: Any, kind: Any, is_right: Any, must: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, kind) or not is_right(value) or not math.isfinite(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, kind)
+        or not is_right(value)
+        or not math.isfinite(value)
+    ):
         raise ValueError(f"{name} is {value!r}; it must be {must}.")
 
 

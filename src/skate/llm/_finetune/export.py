@@ -15,11 +15,12 @@ from skate.llm._finetune.masking import Encoder
 
 
 def export(config: FinetuneConfig, checkpoint: Path, destination: Path) -> None:
-    """Write the model of a checkpoint: weights as safetensors, configuration, tokenizer with its chat template, and a
-    generation config with the stop tokens.
+    """Write the model of a checkpoint.
 
-    An adapter is merged into the base model, and also written by itself next to `destination`, in `adapter`. Everything
-    is written to a temporary folder first, so that a half-written model is never found.
+    The folder has the weights as safetensors, the configuration, the tokenizer with its chat template, and a generation
+    config with the stop tokens. An adapter is merged into the base model, and also written by itself next to
+    `destination`, in `adapter`. Everything is written to a temporary folder first, so that a half-written model is
+    never found.
 
     Args:
         config: The configuration of the run.
@@ -30,7 +31,8 @@ def export(config: FinetuneConfig, checkpoint: Path, destination: Path) -> None:
     model = load_trained(config, checkpoint)
     if config.adapter is not None:
         with without_progress_bars(), _replacing(destination.with_name("adapter")) as folder:
-            model.save_pretrained(folder)
+            # New embeddings are among `lora_modules_to_save`.
+            model.save_pretrained(folder, save_embedding_layers=False)
             tokenizer.save_pretrained(folder)
         model = model.merge_and_unload()
     kind = _stored_dtype(config)

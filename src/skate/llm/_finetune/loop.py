@@ -51,9 +51,7 @@ class Trainer:
         self.rank, self.workers = context.get_world_rank(), context.get_world_size()
         self.device = get_device()
         self.plan = make_plan(config, prepared, workers=self.workers)
-        self.intervals = Intervals.of(
-            config, steps=self.plan.steps, epoch_steps=self.plan.first_epoch_steps
-        )
+        self.intervals = Intervals.of(config, steps=self.plan.steps, epoch_steps=self.plan.first_epoch_steps)
         with self._timed("load_model"):
             self.model = build_model(config, self.device)
             if config.sample_packing:
@@ -202,7 +200,7 @@ class Trainer:
         if checkpoint is None:
             return Progress(batch=batch)
         with checkpoint.as_directory() as folder:
-            progress = self.strategy.load(Path(folder), self.optimizer)
+            progress: Progress = self.strategy.load(Path(folder), self.optimizer)
         if progress.batch != batch:
             raise ValueError(
                 f"the checkpoint is of a run with {progress.batch} sequences in a step, and this one has {batch}: set "
@@ -343,7 +341,7 @@ def uses_bf16(config: FinetuneConfig, device: Any) -> bool:
     import torch
 
     if config.bf16 == "auto":
-        return device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return bool(device.type == "cuda" and torch.cuda.is_bf16_supported())
     return bool(config.bf16)
 
 

@@ -1,9 +1,9 @@
 """Losses of language models, with the logits of a few tokens at a time.
 
 Logits are the largest tensor of training: 4,096 tokens of a vocabulary of 128,000 take 2 GB in float32, and the plain
-cross-entropy needs several copies. Here the hidden states of the trained tokens pass through the output layer in chunks,
-and each chunk's gradient is computed while its logits exist. Losses are sums; the loop divides by the number of tokens
-that all workers train in a step.
+cross-entropy needs several copies. Here the hidden states of the trained tokens pass through the output layer in
+chunks, and each chunk's gradient is computed while its logits exist. Losses are sums; the loop divides by the number of
+tokens that all workers train in a step.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Any) -> Any:
         hidden, weight, bias = ctx.saved_tensors
         weight_kind, bias_kind = ctx.kinds
         return (
@@ -103,7 +103,7 @@ def token_losses(
 
     if not len(targets):
         return hidden.sum(-1).float() * 0
-    parts = zip(hidden.split(chunk_size), targets.split(chunk_size), strict=True)
+    parts = zip(torch.split(hidden, chunk_size), torch.split(targets, chunk_size), strict=True)
     if torch.is_grad_enabled():
         return torch.cat([checkpoint(losses, *each, use_reentrant=False) for each in parts])
     return torch.cat([losses(*each) for each in parts])
@@ -125,7 +125,9 @@ class LanguageModelLoss(torch.nn.Module):
         # Not as attributes of the module: their parameters are those of `model`.
         self._parts: tuple[Any, Any] = (plain.get_decoder(), plain.get_output_embeddings())
         self._plain: tuple[Any] = (plain,)
-        self.is_linear = isinstance(self._parts[1], torch.nn.Linear) and type(self._parts[1]) is torch.nn.Linear
+        self.is_linear = (
+            isinstance(self._parts[1], torch.nn.Linear) and type(self._parts[1]) is torch.nn.Linear
+        )
         self.is_chunked = self._matches_model()
 
     def forward(self, input_ids: Any, position_ids: Any, labels: Any) -> Any:
@@ -135,12 +137,10 @@ class LanguageModelLoss(torch.nn.Module):
             kept = labels != IGNORED
             return functional.cross_entropy(logits[kept].float(), labels[kept], reduction="sum")
         hidden, targets = self._trained_states(input_ids, position_ids, labels)
-        decoder, head = self._parts
+        head = self._parts[1]
         if not self.is_linear:
             return token_losses(hidden, head, targets, self.chunk_size).sum()
-        return chunked_cross_entropy(
-            hidden, head.weight, targets, bias=head.bias, chunk_size=self.chunk_size
-        )
+        return chunked_cross_entropy(hidden, head.weight, targets, bias=head.bias, chunk_size=self.chunk_size)
 
     def logits(self, input_ids: Any, position_ids: Any) -> Any:
         """Return the logits of all tokens, as the model itself computes them."""
@@ -161,9 +161,7 @@ class LanguageModelLoss(torch.nn.Module):
     def _trained_states(self, input_ids: Any, position_ids: Any, labels: Any) -> tuple[Any, Any]:
         """Return the hidden states from which trained tokens are predicted, and these tokens."""
         decoder, _ = self._parts
-        states = decoder(
-            input_ids=input_ids, position_ids=position_ids, use_cache=False
-        ).last_hidden_state
+        states = decoder(input_ids=input_ids, position_ids=position_ids, use_cache=False).last_hidden_state
         kept = labels != IGNORED
         return states[kept], labels[kept]
 

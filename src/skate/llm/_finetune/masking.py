@@ -1,15 +1,16 @@
 """Token ids of rows, and the mask of the tokens that are trained.
 
-Only what the assistant writes is trained, up to and including the token that ends its turn. The templates of most models
-do not mark these parts, so they are found by rendering: what `messages[:i + 1]` adds to the generation prompt of
-`messages[:i]` is the turn `i`. Each turn is checked against the rendering of the whole conversation; a row for which this
-does not hold is refused with the reason.
+Only what the assistant writes is trained, up to and including the token that ends its turn. The templates of most
+models do not mark these parts, so they are found by rendering: what `messages[:i + 1]` adds to the generation prompt of
+`messages[:i]` is the turn `i`. Each turn is checked against the rendering of the whole conversation; a row for which
+this does not hold is refused with the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from skate.llm._finetune.rows import Chat, Instruction, Preference, Row, RowError, Text
@@ -170,11 +171,13 @@ class Encoder:
         until = self._render(chat, index + 1)
         if until.startswith(before) and whole.startswith(until):
             start, end = len(before), len(until)
-            lead = until[start:].partition(message["content"].strip() or until[start:])[0]
-            if self._has_special(lead):
+            text = until[start:]
+            lead, found, _ = text.partition(message["content"].strip())
+            # A template may render the content in its own way; the turn must not start with a token for its role.
+            if self._has_special(lead if found else text, only_first=not found):
                 raise RowError(
                     "the chat template ignores add_generation_prompt",
-                    f"the turn starts with {lead!r}, which the server adds and the model must not learn",
+                    f"the turn starts with {lead[:20]!r}, which the server adds and the model must not learn",
                 )
             return self._cut(whole, start, end)
         # Some templates render a turn in another way once others follow it, such as without its reasoning.
@@ -210,11 +213,12 @@ class Encoder:
             end = start + at + len(stop)
         return start, end
 
-    def _has_special(self, text: str) -> bool:
+    def _has_special(self, text: str, *, only_first: bool = False) -> bool:
         if not text.strip():
             return False
         special = set(self.tokenizer.all_special_ids)
-        return any(each in special for each in self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return any(each in special for each in (ids[:1] if only_first else ids))
 
     # ------------------------------------------------------------ tokens
 
@@ -245,7 +249,7 @@ class Encoder:
         borders = [0, *(border for span in spans for border in span), len(text)]
         ids: list[int] = []
         offsets: list[Span] = []
-        for number, (start, end) in enumerate(zip(borders, borders[1:], strict=False)):
+        for number, (start, end) in enumerate(pairwise(borders)):
             if start == end:
                 continue
             part = self.tokenizer(

@@ -1,7 +1,7 @@
 """Which rows are in which step, and the tensors of a micro-batch.
 
-Everything is a function of the seed and the step, so a resumed run needs only the number of its next step. A step has the
-same rows for any division of its sequences into workers and micro-batches.
+Everything is a function of the seed and the step, so a resumed run needs only the number of its next step. A step has
+the same rows for any division of its sequences into workers and micro-batches.
 """
 
 from __future__ import annotations

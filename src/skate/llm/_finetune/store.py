@@ -1,7 +1,7 @@
-"""Prepared data: the tokens of all rows in files that every worker maps into memory.
+"""Prepared data: the tokens of all rows, in files that every worker reads or maps into memory.
 
-Rows are read and turned into tokens by `skate.data`, in parallel if there are many. All workers see all rows, so each can
-compute alone which rows belong to a step, and how many tokens the step trains in total.
+Rows are read and turned into tokens by `skate.data`, in parallel if there are many. All workers see all rows, so each
+can compute alone which rows belong to a step, and how many tokens the step trains in total.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS = "dead_letters.jsonl"
 TOO_LONG = "longer than sequence_len"
+_MAPPED = 2**25  # tokens from which on a file is mapped into memory instead of read
 _BATCH = 256  # rows that a task encodes at a time
 _SHOWN = 300  # characters of a dead-letter row
 _SPLIT = re.compile(r"^\w+(?:\[(?P<start>\d+%?)?:(?P<end>\d+%?)?\])?$")
@@ -74,7 +75,7 @@ class Prepared:
 
 
 def open_prepared(folder: str | os.PathLike[str]) -> Prepared:
-    """Map prepared data into memory."""
+    """Read prepared data, or map it into memory if it is large."""
     import numpy as np
 
     folder = Path(folder)
@@ -82,7 +83,9 @@ def open_prepared(folder: str | os.PathLike[str]) -> Prepared:
     size = int(index["starts"][-1])
 
     def mapped(name: str, dtype: Any) -> Any:
-        return np.memmap(folder / name, dtype, mode="r", shape=(size,)) if size else np.zeros(0, dtype)
+        if size < _MAPPED:
+            return np.fromfile(folder / name, dtype)
+        return np.memmap(folder / name, dtype, mode="r", shape=(size,))
 
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return Prepared(
@@ -184,7 +187,9 @@ class _Writer:
         return f"none of {self._read} rows can be trained on: {self._counted()}"
 
     def _counted(self) -> str:
-        return "; ".join(f"{reason} ({number})" for reason, number in self._reasons.most_common()) or "no rows"
+        return (
+            "; ".join(f"{reason} ({number})" for reason, number in self._reasons.most_common()) or "no rows"
+        )
 
     def _add(self, source: DatasetConfig) -> None:
         import numpy as np
@@ -208,7 +213,9 @@ def encoded_rows(source: DatasetConfig, encoder: Encoder, sequence_len: int) -> 
     import functools
 
     dataset = read(source)
-    encode = functools.partial(_encode_batch, source=_without_data(source), encoder=encoder, most=sequence_len)
+    encode = functools.partial(
+        _encode_batch, source=_without_data(source), encoder=encoder, most=sequence_len
+    )
     return iter(dataset.map_batches(encode, batch_size=_BATCH, batch_format="pyarrow").iter_rows())
 
 
@@ -256,10 +263,12 @@ def _suffix(path: str) -> str:
 def _split(dataset: Any, split: str) -> Any:
     found = _SPLIT.match(split)
     if found is None:
-        raise ValueError(f"datasets: split is {split!r}; it must be a name such as `train`, or `train[10%:20%]`.")
+        raise ValueError(
+            f"datasets: split is {split!r}; it must be a name such as `train`, or `train[10%:20%]`."
+        )
     if found["start"] is None and found["end"] is None:
         return dataset
-    rows = dataset.count()
+    rows = int(dataset.count())
 
     def at(text: str | None, default: int) -> int:
         if text is None:

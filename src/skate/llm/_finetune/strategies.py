@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from skate.air import _optional
 from skate.llm._finetune.schedule import Progress
 
 WEIGHTS = "trained.safetensors"
@@ -36,21 +37,17 @@ class Replicated:
         """Return a context for a backward pass, which exchanges gradients only with the last one of a step."""
         if last or not isinstance(self.module, torch.nn.parallel.DistributedDataParallel):
             return nullcontext()
-        return self.module.no_sync()  # type: ignore[no-any-return, no-untyped-call]
+        return self.module.no_sync()
 
     def save(self, folder: Path, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write the trained weights, the optimizer and the progress; called on rank 0."""
-        from safetensors.torch import save_file
-
-        save_file(trained_weights(self.plain), folder / WEIGHTS)
+        _safetensors().save_file(trained_weights(self.plain), folder / WEIGHTS)
         torch.save(optimizer.state_dict(), folder / _OPTIMIZER)
         _write_progress(folder, progress)
 
     def load(self, folder: Path, optimizer: torch.optim.Optimizer) -> Progress:
         """Load what `save` has written."""
-        from safetensors.torch import load_file
-
-        load_weights(self.plain, load_file(folder / WEIGHTS))
+        load_weights(self.plain, _safetensors().load_file(folder / WEIGHTS))
         optimizer.load_state_dict(torch.load(folder / _OPTIMIZER, map_location="cpu", weights_only=True))
         return _read_progress(folder)
 
@@ -64,7 +61,9 @@ class Sharded:
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
         if not dist.is_initialized():
-            raise ValueError("strategy: fsdp2 shards a model over several workers: set num_workers to 2 or more.")
+            raise ValueError(
+                "strategy: fsdp2 shards a model over several workers: set num_workers to 2 or more."
+            )
         self.plain = module.to(device)
         policy = MixedPrecisionPolicy(param_dtype=compute)
         for layer in _layers(self.plain):  # a worker gathers one layer at a time
@@ -78,22 +77,22 @@ class Sharded:
 
     def save(self, folder: Path, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Write this worker's part of the state; called on all ranks."""
-        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.state_dict_saver import save
 
         weights, states = self._state(optimizer)
         with _quiet():
-            dcp.save({"model": weights, "optimizer": states}, checkpoint_id=folder / SHARDS)
+            save({"model": weights, "optimizer": states}, checkpoint_id=folder / SHARDS)
         if dist.get_rank() == 0:
             _write_progress(folder, progress)
 
     def load(self, folder: Path, optimizer: torch.optim.Optimizer) -> Progress:
         """Load what `save` has written, with any number of workers."""
-        import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
+        from torch.distributed.checkpoint.state_dict_loader import load
 
         weights, states = self._state(optimizer)
         with _quiet():
-            dcp.load({"model": weights, "optimizer": states}, checkpoint_id=folder / SHARDS)
+            load({"model": weights, "optimizer": states}, checkpoint_id=folder / SHARDS)
         set_state_dict(
             self.module,
             optimizer,
@@ -106,9 +105,7 @@ class Sharded:
     def _state(self, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
-        return get_state_dict(
-            self.module, optimizer, options=StateDictOptions(ignore_frozen_params=True)
-        )
+        return get_state_dict(self.module, optimizer, options=StateDictOptions(ignore_frozen_params=True))
 
 
 Strategy = Replicated | Sharded
@@ -134,7 +131,7 @@ def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor]) -> N
     # Weights that a model uses twice may be stored under both names.
     others = (trained.keys() - weights.keys()) | (weights.keys() - module.state_dict().keys())
     if others:
-        other = sorted(others)[0]
+        other = min(others)
         raise ValueError(
             f"the checkpoint is of another model or adapter: {other!r} is in only one of them. Set another output_dir."
         )
@@ -150,9 +147,8 @@ def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor]) -> N
 def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     """Return the trained weights of a checkpoint, by name."""
     if (folder / WEIGHTS).is_file():
-        from safetensors.torch import load_file
-
-        return load_file(folder / WEIGHTS)
+        found: dict[str, torch.Tensor] = _safetensors().load_file(folder / WEIGHTS)
+        return found
     import tempfile
 
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
@@ -164,10 +160,14 @@ def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     return weights
 
 
+def _safetensors() -> Any:
+    return _optional.load("safetensors.torch", "skate.llm.finetune", "safetensors")
+
+
 def _layers(module: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the layers of a model: the entries of its longest list of modules."""
-    lists = [each for each in module.modules() if isinstance(each, torch.nn.ModuleList)]
-    return list(max(lists, key=len)) if lists else []
+    lists = [list(each) for each in module.modules() if isinstance(each, torch.nn.ModuleList)]
+    return max(lists, key=lambda each: len(each), default=[])
 
 
 def _write_progress(folder: Path, progress: Progress) -> None:
