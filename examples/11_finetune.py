@@ -1,8 +1,8 @@
 """Fine-tune a small language model on a few chats, and ask the model that it wrote.
 
 The program makes its own base model, a tiny Llama with random weights, so that it needs no download and takes a few
-seconds. It checks the configuration, trains on rows of which one is broken, and loads the result with transformers. Give
-`--model` the folder of a real model, and `--adapter lora` to train an adapter instead of all weights.
+seconds. It trains on rows of which one is broken, and loads the result with transformers. Give `--model` the folder of
+a real model, and `--adapter lora` to train an adapter instead of all weights.
 
     python examples/11_finetune.py
     python examples/11_finetune.py --workers 2

@@ -28,7 +28,7 @@ def test_a_chunked_loss_has_the_gradients_of_the_whole(size: int, bias: bool) ->
     whole = functional.cross_entropy(functional.linear(hidden, weight, added), targets, reduction="sum") * 0.3
     expected = torch.autograd.grad(whole, given)
     chunked = chunked_cross_entropy(hidden, weight, targets, bias=added, chunk_size=size) * 0.3
-    assert float(chunked) == pytest.approx(float(whole), rel=1e-6)
+    assert chunked.item() == pytest.approx(whole.item(), rel=1e-6)
     for found, right in zip(torch.autograd.grad(chunked, given), expected, strict=True):
         torch.testing.assert_close(found, right, rtol=1e-5, atol=1e-6)
 
@@ -49,7 +49,7 @@ def test_a_batch_without_trained_tokens_has_a_loss_of_zero_and_gradients(base: P
     ids = torch.tensor([[5, 6, 7]])
     loss = module(ids, torch.arange(3)[None], torch.full((1, 3), -100))
     loss.backward()
-    assert float(loss) == 0
+    assert loss.item() == 0
     assert all(each.grad is not None and not each.grad.any() for each in module.parameters())
 
 
@@ -64,7 +64,7 @@ def test_the_loss_is_that_of_transformers(base: Path) -> None:
     labels = functional.pad(ids[:, 1:], (0, 1), value=-100)
     expected = model(input_ids=ids, labels=ids).loss * 16
     found = module(ids, torch.arange(9).expand(2, 9), labels)
-    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_a_model_that_changes_its_logits_computes_them_itself(tmp_path: Path) -> None:
@@ -89,4 +89,5 @@ def test_a_model_that_changes_its_logits_computes_them_itself(tmp_path: Path) ->
     ids = torch.arange(8)[None]
     labels = functional.pad(ids[:, 1:], (0, 1), value=-100)
     expected = model(input_ids=ids, labels=ids).loss * 7
-    assert float(module(ids, torch.arange(8)[None], labels)) == pytest.approx(float(expected), rel=1e-5)
+    found = module(ids, torch.arange(8)[None], labels)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)

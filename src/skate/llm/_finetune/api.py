@@ -208,7 +208,11 @@ class _Run:
         trainer = TorchTrainer(
             train_worker,
             train_loop_config={"config": without_data(config), "prepared": str(self._output / "prepared")},
-            scaling_config=ScalingConfig(num_workers=workers, use_gpu=use_gpu and workers > 0),
+            scaling_config=ScalingConfig(
+                num_workers=workers,
+                use_gpu=use_gpu and workers > 0,
+                resources_per_worker=None if use_gpu or not workers else {"CPU": _cpus_for(workers)},
+            ),
             run_config=RunConfig(
                 name=config.run_folder.name,
                 storage_path=str(self._output),
@@ -280,6 +284,15 @@ def workers_of(config: FinetuneConfig) -> tuple[int, bool]:
     if config.use_gpu is None and gpus < workers:
         return workers, False
     return workers, bool(gpus)
+
+
+def _cpus_for(workers: int) -> int:
+    """Return the CPUs of each worker, which are also its threads: an equal part of those that are free."""
+    import skate
+
+    if not skate.is_initialized():
+        skate.init()
+    return max(1, int(skate.available_resources().get("CPU", 1)) // workers)
 
 
 def _history(run_folder: Path) -> list[dict[str, Any]]:

@@ -42,6 +42,8 @@ class Trainer:
     """
 
     def __init__(self, config: FinetuneConfig, prepared: Prepared) -> None:
+        import torch
+
         from skate import train
         from skate.train.torch import get_device
 
@@ -49,7 +51,7 @@ class Trainer:
         context = train.get_context()
         self.config, self.prepared = config, prepared
         self.rank, self.workers = context.get_world_rank(), context.get_world_size()
-        self.device = get_device()
+        self.device = torch.device("cpu") if config.use_gpu is False else get_device()
         self.plan = make_plan(config, prepared, workers=self.workers)
         self.intervals = Intervals.of(config, steps=self.plan.steps, epoch_steps=self.plan.first_epoch_steps)
         with self._timed("load_model"):
