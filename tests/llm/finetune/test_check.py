@@ -71,7 +71,7 @@ def test_check_refuses_packing_that_leaks(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("base_model=nowhere", "which is not a folder"),
+        ("base_model=nowhere", "which has no config.json"),
         ("chat_template=chatmll", "Did you mean 'chatml'?"),
         ("sequence_len=4", "none of 24 rows can be trained on"),
         ("sequence_le=4", "unknown key 'sequence_le'. Did you mean 'sequence_len'?"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import os
@@ -120,9 +121,11 @@ class _Run:
         self._seconds: dict[str, float] = {}
 
     def run(self) -> FinetuneResult:
+        from skate.llm._finetune.base_model import check_context
         from skate.llm._finetune.export import export
 
         start = time.perf_counter()
+        check_context(self._config)
         resumes = self._begin()
         with self._timed("prepare"):
             prepared = self._prepare(resumes)
@@ -218,7 +221,7 @@ class _Run:
                 storage_path=str(self._output),
                 checkpoint_config=CheckpointConfig(num_to_keep=config.save_total_limit, **by_loss),
                 failure_config=FailureConfig(max_failures=config.max_failures),
-                worker_runtime_env={"preload": _preloaded()} if workers and not use_gpu else None,
+                worker_runtime_env={"preload": _preloaded(config)} if workers and not use_gpu else None,
             ),
             resume_from_checkpoint=self._given_checkpoint(),
         )
@@ -303,9 +306,26 @@ def _history(run_folder: Path) -> list[dict[str, Any]]:
     return [rows[step] for step in sorted(rows)]
 
 
-def _preloaded() -> list[str]:
+def _preloaded(config: FinetuneConfig) -> list[str]:
     """Return what the process imports from which workers are forked: importing it takes seconds."""
-    return ["transformers", "transformers.modeling_utils", "safetensors.torch"]
+    from skate.llm._finetune.base_model import read_model_config
+
+    kind = read_model_config(config.base_model).model_type
+    modules = [
+        "transformers.modeling_utils",
+        "safetensors.torch",
+        f"transformers.models.{kind}.modeling_{kind}",
+    ]
+    if config.adapter is not None:
+        modules.append("peft")
+    return [name for name in modules if _is_importable(name)]
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its package does not exist
+        return False
 
 
 def _remove(path: Path) -> None:

@@ -67,10 +67,7 @@ def load_base_model(
     transformers = import_transformers()
     import torch
 
-    if not (Path(path) / "config.json").is_file():
-        raise ValueError(
-            f"base_model is {path!r}, which has no config.json: it must be a folder with a model of transformers."
-        )
+    read_model_config(path)
     options: dict[str, Any] = {}
     if attn_implementation is not None:
         options["attn_implementation"] = attn_implementation
@@ -84,6 +81,32 @@ def load_base_model(
     return model
 
 
+def read_model_config(path: str) -> Any:
+    """Return the configuration of a base model.
+
+    Raises:
+        ValueError: If the path holds no model.
+    """
+    if not (Path(path) / "config.json").is_file():
+        raise ValueError(
+            f"base_model is {path!r}, which has no config.json: it must be a folder with a model of transformers."
+        )
+    return import_transformers().AutoConfig.from_pretrained(path)
+
+
+def check_context(config: FinetuneConfig) -> None:
+    """Check that the base model exists, and that sequences fit into its context.
+
+    Raises:
+        ValueError: If one of them does not hold.
+    """
+    context = getattr(read_model_config(config.base_model), "max_position_embeddings", None)
+    if context is not None and config.sequence_len > context:
+        raise ValueError(
+            f"sequence_len is {config.sequence_len}, but the context of the base model has {context} tokens: lower it."
+        )
+
+
 def load_tokenizer(config: FinetuneConfig) -> Any:
     """Load the tokenizer of the base model, with the special tokens and the chat template of the configuration.
 
@@ -91,13 +114,10 @@ def load_tokenizer(config: FinetuneConfig) -> Any:
         ValueError: If the base model has no tokenizer, or the template is unknown.
     """
     transformers = import_transformers()
-    path = Path(config.base_model)
-    if not path.is_dir():
-        raise ValueError(f"base_model is {config.base_model!r}, which is not a folder.")
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(config.base_model)
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"the tokenizer in {path} cannot be loaded: {error}") from error
+        raise ValueError(f"the tokenizer in {config.base_model} cannot be loaded: {error}") from error
     if config.special_tokens:
         tokenizer.add_special_tokens(dict(config.special_tokens))
     if config.chat_template is not None:

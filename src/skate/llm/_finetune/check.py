@@ -93,12 +93,13 @@ class _Check:
     """One call of `check`."""
 
     def __init__(self, config: FinetuneConfig, folder: Path) -> None:
-        from skate.llm._finetune.base_model import load_tokenizer
+        from skate.llm._finetune.base_model import check_context, load_tokenizer
         from skate.llm._finetune.masking import Encoder
 
         self._config = config
         self._folder = folder
         self._start = time.perf_counter()
+        check_context(config)
         self._encoder = Encoder(load_tokenizer(config), train_on_inputs=config.train_on_inputs)
         self._problems: list[str] = []
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from skate.llm._finetune.base_model import load_tokenizer, stop_ids, without_progress_bars
+from skate.llm._finetune.base_model import load_tokenizer, read_model_config, stop_ids, without_progress_bars
 from skate.llm._finetune.config import FinetuneConfig
 from skate.llm._finetune.masking import Encoder
 
@@ -75,9 +75,7 @@ def _stored_dtype(config: FinetuneConfig) -> Any:
     """Return the type of the weights in the files of the base model."""
     import torch
 
-    from skate.llm._finetune.base_model import import_transformers
-
-    base = import_transformers().AutoConfig.from_pretrained(config.base_model)
+    base = read_model_config(config.base_model)
     kind = getattr(base, "dtype", None) or getattr(base, "torch_dtype", None)
     return getattr(torch, kind) if isinstance(kind, str) else kind
 

@@ -256,7 +256,7 @@ def build_model(config: FinetuneConfig, device: Any) -> Any:
     """Return the model to train, with its adapter and its loss.
 
     Raises:
-        ValueError: If sequences are longer than the context of the model, or new tokens would not be trained.
+        ValueError: If the base model cannot be loaded, or new tokens would not be trained.
     """
     import torch
 
@@ -278,11 +278,6 @@ def build_model(config: FinetuneConfig, device: Any) -> Any:
         quantization=quantization_config(config),
         device=device,
     )
-    context = getattr(base.config, "max_position_embeddings", None)
-    if context is not None and config.sequence_len > context:
-        raise ValueError(
-            f"sequence_len is {config.sequence_len}, but the context of the base model has {context} tokens: lower it."
-        )
     fit_embeddings(base, load_tokenizer(config), config)
     model = add_adapter(base, config)
     if config.gradient_checkpointing:
