@@ -28,6 +28,7 @@ PROOF = {
     "08_serve.py": r"^\d+ answers of version 2, 0 failures$",
     "09_language_model.py": r"^train: loss \d\.\d\d to [2-5]\.\d\d in 20 steps",
     "10_tune.py": r"^\d+ epochs, of 384 without early stopping$",
+    "11_finetune.py": r"^Norway: Oslo is the capital\.$",
 }
 
 

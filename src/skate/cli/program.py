@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from skate._api.nodes import UnusableFolderError
-from skate.cli import about, inspection, jobs, lifecycle, listing, logs, run, serve, tune
+from skate.cli import about, inspection, jobs, lifecycle, listing, llm, logs, run, serve, tune
 from skate.cli.script import Handover
 from skate.exceptions import RayError
 
@@ -61,6 +61,7 @@ for _command in (
     jobs.job,
     serve.serve,
     tune.tune,
+    llm.llm,
     about.doctor,
     about.version,
 ):

@@ -12,10 +12,15 @@ from skate.llm._engine.api import (
     Tokenizer,
     TokenLogprob,
 )
+from skate.llm._finetune.api import FinetuneResult, finetune
+from skate.llm._finetune.config import DatasetConfig, FinetuneConfig
 
 __all__ = [
+    "DatasetConfig",
     "Engine",
     "EngineDeadError",
+    "FinetuneConfig",
+    "FinetuneResult",
     "FinishReason",
     "GenerationOutput",
     "GenerationRequest",
@@ -24,4 +29,5 @@ __all__ = [
     "SamplingParams",
     "TokenLogprob",
     "Tokenizer",
+    "finetune",
 ]

@@ -1,0 +1,1 @@
+"""Fine-tuning of language models on `skate.train` and `skate.data`."""

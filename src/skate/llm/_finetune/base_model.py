@@ -1,0 +1,210 @@
+"""Base models and tokenizers: how they are loaded, and what the configuration changes about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from skate.air import _optional
+from skate.llm._finetune.config import FinetuneConfig
+
+# Each turn starts with its role and ends with <|im_end|>.
+CHATML = (
+    "{%- for message in messages -%}"
+    "{{ '<|im_start|>' ~ message.role ~ '\\n' ~ message.content ~ '<|im_end|>\\n' }}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"
+)
+TEMPLATES = {"chatml": (CHATML, ("<|im_start|>", "<|im_end|>"))}
+_TOKENIZER_TEMPLATES = ("tokenizer_default", "default", "auto")
+
+
+def import_transformers() -> Any:
+    """Return the package transformers.
+
+    Raises:
+        ImportError: If a package of the extra `llm` is missing.
+    """
+    _optional.require_extra("llm", "skate.llm.finetune", "torch", "transformers", "tokenizers", "safetensors")
+    return _optional.load("transformers", "skate.llm.finetune")
+
+
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """Keep transformers from drawing bars for files, which would mix with the progress of the run."""
+    settings = import_transformers().utils.logging
+    was_enabled = settings.is_progress_bar_enabled()
+    settings.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            settings.enable_progress_bar()
+
+
+def load_base_model(
+    path: str,
+    *,
+    dtype: Any = None,
+    attn_implementation: str | None = None,
+    quantization: Any = None,
+    device: Any = None,
+) -> Any:
+    """Load a causal language model.
+
+    Args:
+        path: A folder in the format of Hugging Face transformers.
+        dtype: The type of its weights; None for float32.
+        attn_implementation: How attention is computed; None lets transformers choose.
+        quantization: A quantization config of transformers.
+        device: The device of a quantized model, which cannot be moved later.
+
+    Raises:
+        ValueError: If the path holds no model.
+    """
+    transformers = import_transformers()
+    import torch
+
+    read_model_config(path)
+    options: dict[str, Any] = {}
+    if attn_implementation is not None:
+        options["attn_implementation"] = attn_implementation
+    if quantization is not None:
+        options.update(quantization_config=quantization, device_map={"": device})
+    with without_progress_bars():
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype or torch.float32, **options
+        )
+    model.config.use_cache = False
+    return model
+
+
+def read_model_config(path: str) -> Any:
+    """Return the configuration of a base model.
+
+    Raises:
+        ValueError: If the path holds no model.
+    """
+    if not (Path(path) / "config.json").is_file():
+        raise ValueError(
+            f"base_model is {path!r}, which has no config.json: it must be a folder with a model of transformers."
+        )
+    return import_transformers().AutoConfig.from_pretrained(path)
+
+
+def check_context(config: FinetuneConfig) -> None:
+    """Check that the base model exists, and that sequences fit into its context.
+
+    Raises:
+        ValueError: If one of them does not hold.
+    """
+    context = getattr(read_model_config(config.base_model), "max_position_embeddings", None)
+    if context is not None and config.sequence_len > context:
+        raise ValueError(
+            f"sequence_len is {config.sequence_len}, but the context of the base model has {context} tokens: lower it."
+        )
+
+
+def load_tokenizer(config: FinetuneConfig) -> Any:
+    """Load the tokenizer of the base model, with the special tokens and the chat template of the configuration.
+
+    Raises:
+        ValueError: If the base model has no tokenizer, or the template is unknown.
+    """
+    transformers = import_transformers()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(config.base_model)
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"the tokenizer in {config.base_model} cannot be loaded: {error}") from error
+    if config.special_tokens:
+        tokenizer.add_special_tokens(dict(config.special_tokens))
+    if config.chat_template is not None:
+        _set_template(tokenizer, config.chat_template)
+    return tokenizer
+
+
+def _set_template(tokenizer: Any, given: str) -> None:
+    if given in _TOKENIZER_TEMPLATES:
+        if not tokenizer.chat_template:
+            raise ValueError(
+                f"chat_template is {given!r}, but the tokenizer of the base model has no template."
+            )
+        return
+    if given in TEMPLATES:
+        template, tokens = TEMPLATES[given]
+        known = tokenizer.get_vocab()
+        missing = [token for token in tokens if token not in known]
+        if missing:
+            tokenizer.add_tokens(missing, special_tokens=True)
+        tokenizer.chat_template = template
+    elif "{{" in given or "{%" in given:
+        tokenizer.chat_template = given
+    elif Path(given).is_file():
+        tokenizer.chat_template = Path(given).read_text(encoding="utf-8")
+    else:
+        from skate._base.suggestions import did_you_mean
+
+        known_names = ["tokenizer_default", *TEMPLATES]
+        raise ValueError(
+            f"chat_template is {given!r}; it must be {' or '.join(known_names)}, a Jinja template, or the path of one."
+            f"{did_you_mean(given, known_names)}"
+        )
+
+
+def fit_embeddings(model: Any, tokenizer: Any, config: FinetuneConfig) -> bool:
+    """Enlarge the embeddings if the tokenizer has more tokens than the model; return whether it has.
+
+    Raises:
+        ValueError: If an adapter would leave the new embeddings untrained.
+    """
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) <= rows:
+        return False
+    if config.adapter is not None and not config.lora_modules_to_save:
+        raise ValueError(
+            f"special_tokens or chat_template add {len(tokenizer) - rows} tokens, whose embeddings an adapter does not "
+            "train: add lora_modules_to_save: [embed_tokens, lm_head], or use tokens that the tokenizer has."
+        )
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    return True
+
+
+def stop_ids(model: Any, tokenizer: Any, template_stop: int | None) -> list[int]:
+    """Return the tokens that end a generation: those of the base model and that of the chat template."""
+    configured = getattr(model.generation_config, "eos_token_id", None)
+    if configured is None:
+        known = []
+    else:
+        known = list(configured) if isinstance(configured, (list, tuple)) else [configured]
+    found = [template_stop, tokenizer.eos_token_id, *known]
+    return list(dict.fromkeys(int(each) for each in found if each is not None))
+
+
+def quantization_config(config: FinetuneConfig) -> Any:
+    """Return how transformers quantizes the base model, or None.
+
+    Raises:
+        ImportError: If bitsandbytes is not installed.
+    """
+    if not config.load_in_4bit:
+        return None
+    _optional.require("bitsandbytes", "adapter: qlora")
+    import torch
+
+    return import_transformers().BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16 if config.bf16 else torch.float32,
+    )
+
+
+def weights_of(model: Any) -> Mapping[str, int]:
+    """Return the number of parameters of a model: all, and those that are trained."""
+    parameters = list(model.parameters())
+    return {
+        "parameters": sum(each.numel() for each in parameters),
+        "trained": sum(each.numel() for each in parameters if each.requires_grad),
+    }

@@ -1,0 +1,379 @@
+"""The training function, which every worker of a fine-tuning run executes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from skate.llm._finetune.config import FinetuneConfig
+from skate.llm._finetune.isolation import LARGEST_DIFFERENCE, packed_difference
+from skate.llm._finetune.packing import Bin, Micro, Plan, collate, divide, evaluation_bins
+from skate.llm._finetune.schedule import Intervals, Progress, learning_rate
+from skate.llm._finetune.store import Prepared, open_prepared
+
+
+def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
+    """Train on this worker.
+
+    Args:
+        settings: `config`, a `FinetuneConfig`, and `prepared`, the folder of the prepared data.
+
+    Returns:
+        Where the time went, and what was trained.
+    """
+    trainer = Trainer(settings["config"], open_prepared(settings["prepared"]))
+    trainer.run()
+    return trainer.summary()
+
+
+class Trainer:
+    """Trains a model on prepared data, as one worker of a run.
+
+    Args:
+        config: The configuration.
+        prepared: The data.
+    """
+
+    def __init__(self, config: FinetuneConfig, prepared: Prepared) -> None:
+        import torch
+
+        from skate import train
+        from skate.train.torch import get_device
+
+        self._times: dict[str, float] = defaultdict(float)
+        context = train.get_context()
+        self.config, self.prepared = config, prepared
+        self.rank, self.workers = context.get_world_rank(), context.get_world_size()
+        self.device = torch.device("cpu") if config.use_gpu is False else get_device()
+        self.plan = make_plan(config, prepared, workers=self.workers)
+        self.intervals = Intervals.of(config, steps=self.plan.steps, epoch_steps=self.plan.first_epoch_steps)
+        with self._timed("load_model"):
+            self.model = build_model(config, self.device)
+            if config.sample_packing:
+                check_isolation(config, self.model, self.device)
+            self.strategy = distribute(config, self.model, self.device)
+            self.optimizer = make_optimizer(config, self.strategy.module, self.device)
+            self.progress = self._resume()
+
+    # ------------------------------------------------------------ the run
+
+    def run(self) -> None:
+        """Train until the last step, or until the loss stops improving."""
+        config, progress = self.config, self.progress
+        while progress.step < self.plan.steps and not progress.is_hopeless(config.early_stopping_patience):
+            with self._timed("train"):
+                loss, norm, rate = self._train_step(progress.step)
+            progress.step += 1
+            done = progress.step
+            evaluates = bool(len(self.prepared.evaluation)) and self.intervals.evaluates(done)
+            is_hopeless = False
+            metrics: dict[str, Any] = {}
+            if evaluates:
+                with self._timed("evaluate"):
+                    metrics = self._evaluate()
+                progress.evaluated(metrics["eval_loss"])
+                is_hopeless = progress.is_hopeless(config.early_stopping_patience)
+            saves = self.intervals.saves(done) or is_hopeless
+            if not (evaluates or saves or done % config.logging_steps == 0 or done == 1):
+                continue
+            metrics = {
+                "step": done,
+                "epoch": round(self.plan.progress(done), 4),
+                "loss": self._sum(loss),
+                "learning_rate": rate,
+                "grad_norm": float(norm),
+                "tokens": progress.tokens,
+                **metrics,
+            }
+            if not math.isfinite(metrics["loss"]):
+                raise FloatingPointError(
+                    f"the loss of step {done} is {metrics['loss']}: lower learning_rate, or set bf16: false."
+                )
+            self._report(metrics, saves=saves)
+
+    def _train_step(self, step: int) -> tuple[Any, Any, float]:
+        """Update the weights once; return this worker's part of the loss, the norm of gradients, and the rate."""
+        import torch
+
+        config, strategy = self.config, self.strategy
+        # Dropout depends on the step alone, so that a resumed run repeats it.
+        torch.manual_seed((config.seed * 1_000_003 + step) * 4_099 + self.rank)
+        strategy.module.train()
+        rate = learning_rate(config, step, self.plan.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        items = self._items(step)
+        micros = self.plan.micros(step, self.rank)
+        total = torch.zeros((), device=self.device)
+        for number, micro in enumerate(micros):
+            with strategy.accumulating(last=number == len(micros) - 1):
+                loss, _ = self._forward(micro)
+                # Gradients are averaged over the workers: the product undoes that.
+                (loss * (self.workers / items)).backward()
+            total += loss.detach() / items
+        norm = self._clip()
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.progress.tokens += self.plan.trained_tokens(step)
+        return total, norm, rate
+
+    def _items(self, step: int) -> int:
+        """Return what the loss of a step is divided by: the trained tokens of all workers, or their pairs."""
+        if self.config.rl == "dpo":
+            return sum(len(each) for each in self.plan.step_bins(step))
+        return self.plan.trained_tokens(step)
+
+    def _forward(self, micro: Micro) -> tuple[Any, Any]:
+        """Return the sum of losses of a micro-batch and, for preferences, the number of pairs in the right order."""
+        flat = is_flat(self.config)
+        batch = {
+            name: each.to(self.device, non_blocking=True)
+            for name, each in collate(self.prepared, micro, flat=flat).items()
+        }
+        with autocast(self.config, self.device):
+            result = self.strategy.module(**batch)
+        return result if isinstance(result, tuple) else (result, None)
+
+    def _clip(self) -> Any:
+        """Limit the norm of the gradients; return what it was, without waiting for the device."""
+        import torch
+
+        weights = [each for each in self.strategy.module.parameters() if each.grad is not None]
+        limit = self.config.max_grad_norm or math.inf
+        norm: Any = torch.nn.utils.clip_grad_norm_(weights, limit)
+        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+
+    def _evaluate(self) -> dict[str, float]:
+        """Return the loss on the rows for evaluation."""
+        import torch
+
+        config = self.config
+        bins = evaluation_bins(self.prepared, config.sequence_len, packed=bool(config.sample_packing))
+        self.strategy.module.eval()
+        total, right = torch.zeros((), device=self.device), torch.zeros((), device=self.device)
+        with torch.no_grad():
+            for micro in divide(bins, config.micro_batch_size, self.workers)[self.rank]:
+                loss, ordered = self._forward(micro)
+                total += loss
+                if ordered is not None:
+                    right += ordered
+        self.strategy.module.train()
+        if config.rl == "dpo":
+            return {"eval_loss": self._sum(total) / len(bins), "eval_accuracy": self._sum(right) / len(bins)}
+        return {"eval_loss": self._sum(total) / trained_tokens(self.prepared, bins)}
+
+    def _sum(self, value: Any) -> float:
+        """Return the sum of a value of all workers."""
+        import torch.distributed as dist
+
+        if self.workers > 1:
+            value = value.clone()
+            dist.all_reduce(value)
+        return float(value)
+
+    # ------------------------------------------------------------ reports and checkpoints
+
+    def _report(self, metrics: dict[str, Any], *, saves: bool) -> None:
+        from skate import train
+        from skate.train import Checkpoint
+
+        if self.rank > 0 and not self.strategy.is_sharded:
+            return
+        if not saves:
+            train.report(metrics)
+            return
+        with self._timed("checkpoint"), tempfile.TemporaryDirectory() as folder:
+            self.strategy.save(Path(folder), self.optimizer, self.progress)
+            train.report(metrics, checkpoint=Checkpoint.from_directory(folder))
+
+    def _resume(self) -> Progress:
+        """Load the checkpoint of the run, if there is one."""
+        from skate import train
+
+        batch = self.config.micro_batch_size * self.config.gradient_accumulation_steps * self.workers
+        checkpoint = train.get_checkpoint()
+        if checkpoint is None:
+            return Progress(batch=batch)
+        with checkpoint.as_directory() as folder:
+            progress: Progress = self.strategy.load(Path(folder), self.optimizer)
+        if progress.batch != batch:
+            raise ValueError(
+                f"the checkpoint is of a run with {progress.batch} sequences in a step, and this one has {batch}: set "
+                "micro_batch_size and gradient_accumulation_steps for the number of workers, or another output_dir."
+            )
+        return progress
+
+    def summary(self) -> dict[str, Any]:
+        """Return where the time went, and what was trained."""
+        import torch
+
+        found: dict[str, Any] = {
+            "seconds": dict(self._times),
+            "steps": self.progress.step,
+            "tokens": self.progress.tokens,
+            "best_eval_loss": self.progress.best_loss,
+            "stopped_early": self.progress.step < self.plan.steps,
+        }
+        if self.device.type == "cuda":
+            found["peak_memory"] = torch.cuda.max_memory_allocated(self.device)
+        return found
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._times[what] += time.perf_counter() - start
+
+
+# ------------------------------------------------------------ parts that `check` uses too
+
+
+def make_plan(config: FinetuneConfig, prepared: Prepared, *, workers: int) -> Plan:
+    """Return the steps of a run."""
+    return Plan(
+        prepared,
+        capacity=config.sequence_len,
+        packed=bool(config.sample_packing),
+        micro_batch_size=config.micro_batch_size,
+        accumulation=config.gradient_accumulation_steps,
+        workers=workers,
+        epochs=config.num_epochs,
+        max_steps=config.max_steps,
+        seed=config.seed,
+    )
+
+
+def build_model(config: FinetuneConfig, device: Any) -> Any:
+    """Return the model to train, with its adapter and its loss.
+
+    Raises:
+        ValueError: If the base model cannot be loaded, or new tokens would not be trained.
+    """
+    import torch
+
+    from skate.llm._finetune.base_model import (
+        fit_embeddings,
+        load_base_model,
+        load_tokenizer,
+        quantization_config,
+    )
+    from skate.llm._finetune.lora import add_adapter
+    from skate.llm._finetune.loss import LanguageModelLoss, PreferenceLoss
+
+    if device.type == "cuda" and config.tf32:
+        torch.set_float32_matmul_precision("high")
+    base = load_base_model(
+        config.base_model,
+        dtype=weight_dtype(config, device),
+        attn_implementation=config.attn_implementation,
+        quantization=quantization_config(config),
+        device=device,
+    )
+    fit_embeddings(base, load_tokenizer(config), config)
+    model = add_adapter(base, config)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    loss = LanguageModelLoss(model, chunk_size=config.loss_chunk_size)
+    return PreferenceLoss(loss, beta=config.beta) if config.rl == "dpo" else loss
+
+
+def check_isolation(config: FinetuneConfig, module: Any, device: Any) -> float:
+    """Return by how much the loss of a row changes when another is packed before it.
+
+    Raises:
+        ValueError: If rows that are packed into one sequence see each other.
+    """
+    with autocast(config, device):
+        difference = packed_difference(module.to(device), device)
+    most = LARGEST_DIFFERENCE["bfloat16" if uses_bf16(config, device) else "float32"]
+    if not difference <= most:
+        raise ValueError(
+            f"rows that are packed into one sequence see each other: the loss of a row changes by {difference:.2g} if "
+            "another row is before it. Set sample_packing: false, or another attn_implementation."
+        )
+    return difference
+
+
+def distribute(config: FinetuneConfig, model: Any, device: Any) -> Any:
+    """Return the model in the way that the configuration distributes it."""
+    import torch
+
+    from skate.llm._finetune.strategies import Replicated, Sharded
+
+    if config.strategy == "fsdp2":
+        return Sharded(model, device, compute=torch.bfloat16 if uses_bf16(config, device) else None)
+    return Replicated(model, device)
+
+
+def make_optimizer(config: FinetuneConfig, module: Any, device: Any) -> Any:
+    """Return AdamW for the trained weights; vectors, which are norms and biases, do not decay."""
+    import torch
+
+    trained = [each for each in module.parameters() if each.requires_grad]
+    assert config.learning_rate is not None
+    assert config.weight_decay is not None
+    return torch.optim.AdamW(
+        [
+            {"params": [each for each in trained if each.ndim > 1], "weight_decay": config.weight_decay},
+            {"params": [each for each in trained if each.ndim <= 1], "weight_decay": 0.0},
+        ],
+        lr=config.learning_rate,
+        betas=(config.adam_beta1, config.adam_beta2),
+        eps=config.adam_epsilon,
+        fused=device.type in ("cuda", "cpu"),
+    )
+
+
+def uses_bf16(config: FinetuneConfig, device: Any) -> bool:
+    """Return whether to compute in bfloat16; `auto` does on GPUs that support it."""
+    import torch
+
+    if config.bf16 == "auto":
+        return bool(device.type == "cuda" and torch.cuda.is_bf16_supported())
+    return bool(config.bf16)
+
+
+def weight_dtype(config: FinetuneConfig, device: Any) -> Any:
+    """Return the type of the base model's weights: bfloat16 if they are not trained, or if `bf16: full` says so."""
+    import torch
+
+    narrow = uses_bf16(config, device) and (config.adapter is not None or config.bf16 == "full")
+    return torch.bfloat16 if narrow and config.strategy == "ddp" else torch.float32
+
+
+def autocast(config: FinetuneConfig, device: Any) -> Any:
+    """Return the context of a forward pass."""
+    import torch
+
+    if not uses_bf16(config, device) or config.strategy != "ddp":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)
+
+
+def is_flat(config: FinetuneConfig) -> bool:
+    """Return whether micro-batches are one sequence without padding, which flash attention needs."""
+    return config.rl is None and "flash" in (config.attn_implementation or "")
+
+
+def trained_tokens(prepared: Prepared, bins: list[Bin]) -> int:
+    """Return the number of trained tokens of some sequences of rows."""
+    trained = prepared.trained()
+    return sum(int(trained[row]) for each in bins for row in each)
+
+
+def without_data(config: FinetuneConfig) -> FinetuneConfig:
+    """Return a configuration that can be sent to workers, without datasets."""
+    return dataclasses.replace(
+        config,
+        datasets=tuple(dataclasses.replace(each, path=str(each.path)) for each in config.datasets),
+        test_datasets=tuple(dataclasses.replace(each, path=str(each.path)) for each in config.test_datasets),
+    )

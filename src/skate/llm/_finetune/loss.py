@@ -1,0 +1,228 @@
+"""Losses of language models, with the logits of a few tokens at a time.
+
+Logits are the largest tensor of training: 4,096 tokens of a vocabulary of 128,000 take 2 GB in float32, and the plain
+cross-entropy needs several copies. Here the hidden states of the trained tokens pass through the output layer in
+chunks, and each chunk's gradient is computed while its logits exist. Losses are sums; the loop divides by the number of
+tokens that all workers train in a step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+log = logging.getLogger(__name__)
+
+IGNORED = -100  # the label of a token that is not trained
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """The sum of cross-entropies of a linear output layer, whose gradients are computed in the forward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Any, weight: Any, bias: Any, targets: Any, size: int) -> Any:
+        hidden_grad = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
+        weight_grad = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        bias_grad = (
+            torch.zeros_like(bias, dtype=torch.float32)
+            if bias is not None and ctx.needs_input_grad[2]
+            else None
+        )
+        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        for start in range(0, len(targets), size):
+            part, target = hidden[start : start + size], targets[start : start + size]
+            logits = functional.linear(part, weight, bias).float()
+            normalizer = logits.logsumexp(-1, keepdim=True)
+            total += (normalizer.squeeze(-1) - logits.gather(-1, target[:, None]).squeeze(-1)).sum()
+            if hidden_grad is None and weight_grad is None and bias_grad is None:
+                continue
+            slope = logits.sub_(normalizer).exp_()  # probabilities, in the memory of the logits
+            slope.scatter_add_(-1, target[:, None], slope.new_full((len(target), 1), -1.0))
+            narrow = slope.to(weight.dtype)
+            if hidden_grad is not None:
+                hidden_grad[start : start + size] = narrow @ weight
+            if weight_grad is not None:
+                weight_grad += narrow.T @ part
+            if bias_grad is not None:
+                bias_grad += slope.sum(0)
+        ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
+        ctx.kinds = weight.dtype, None if bias is None else bias.dtype
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        hidden, weight, bias = ctx.saved_tensors
+        weight_kind, bias_kind = ctx.kinds
+        return (
+            None if hidden is None else hidden * grad.to(hidden.dtype),
+            None if weight is None else (weight * grad).to(weight_kind),
+            None if bias is None else (bias * grad).to(bias_kind),
+            None,
+            None,
+        )
+
+
+def chunked_cross_entropy(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    chunk_size: int = 1024,
+) -> torch.Tensor:
+    """Return the sum of the cross-entropies of a linear output layer.
+
+    Args:
+        hidden: Hidden states, one row for each token.
+        weight: The weight of the output layer, one row for each entry of the vocabulary.
+        targets: The tokens to predict.
+        bias: The bias of the output layer.
+        chunk_size: Tokens whose logits exist at a time.
+    """
+    if torch.is_autocast_enabled(hidden.device.type):
+        kind = torch.get_autocast_dtype(hidden.device.type)
+        hidden, weight = hidden.to(kind), weight.to(kind)
+        bias = None if bias is None else bias.to(kind)
+    result: torch.Tensor = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, chunk_size)  # type: ignore[no-untyped-call]
+    return result
+
+
+def token_losses(
+    hidden: torch.Tensor, head: Callable[[Any], Any], targets: torch.Tensor, chunk_size: int
+) -> torch.Tensor:
+    """Return the cross-entropy of each token; the backward pass computes the logits again, chunk by chunk."""
+
+    def losses(part: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(head(part).float(), target, reduction="none")
+
+    if not len(targets):
+        return hidden.sum(-1).float() * 0
+    parts = zip(torch.split(hidden, chunk_size), torch.split(targets, chunk_size), strict=True)
+    if torch.is_grad_enabled():
+        return torch.cat([checkpoint(losses, *each, use_reentrant=False) for each in parts])
+    return torch.cat([losses(*each) for each in parts])
+
+
+class LanguageModelLoss(torch.nn.Module):
+    """A language model with its loss, as one module that DDP and FSDP can wrap.
+
+    Args:
+        model: A causal language model of transformers, or of peft around one.
+        chunk_size: Tokens whose logits exist at a time.
+    """
+
+    def __init__(self, model: Any, *, chunk_size: int = 1024) -> None:
+        super().__init__()
+        self.model = model
+        self.chunk_size = chunk_size
+        plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+        # Not as attributes of the module: their parameters are those of `model`.
+        self._parts: tuple[Any, Any] = (plain.get_decoder(), plain.get_output_embeddings())
+        self._plain: tuple[Any] = (plain,)
+        self.is_linear = (
+            isinstance(self._parts[1], torch.nn.Linear) and type(self._parts[1]) is torch.nn.Linear
+        )
+        self.is_chunked = self._matches_model()
+
+    def forward(self, input_ids: Any, position_ids: Any, labels: Any) -> Any:
+        """Return the sum of the losses of the trained tokens."""
+        if not self.is_chunked:
+            logits = self.logits(input_ids, position_ids)
+            kept = labels != IGNORED
+            return functional.cross_entropy(logits[kept].float(), labels[kept], reduction="sum")
+        hidden, targets = self._trained_states(input_ids, position_ids, labels)
+        head = self._parts[1]
+        if not self.is_linear:
+            return token_losses(hidden, head, targets, self.chunk_size).sum()
+        return chunked_cross_entropy(hidden, head.weight, targets, bias=head.bias, chunk_size=self.chunk_size)
+
+    def logits(self, input_ids: Any, position_ids: Any) -> Any:
+        """Return the logits of all tokens, as the model itself computes them."""
+        return self._plain[0](input_ids=input_ids, position_ids=position_ids, use_cache=False).logits
+
+    def sequence_log_probs(self, input_ids: Any, position_ids: Any, labels: Any) -> Any:
+        """Return the sum of the log-probabilities of the trained tokens of each line of a batch."""
+        line = (labels != IGNORED).nonzero()[:, 0]
+        if self.is_chunked:
+            hidden, targets = self._trained_states(input_ids, position_ids, labels)
+            losses = token_losses(hidden, self._parts[1], targets, self.chunk_size)
+        else:
+            kept = labels != IGNORED
+            logits = self.logits(input_ids, position_ids)[kept].float()
+            losses = functional.cross_entropy(logits, labels[kept], reduction="none")
+        return torch.zeros(len(labels), device=losses.device).index_add(0, line, -losses.float())
+
+    def _trained_states(self, input_ids: Any, position_ids: Any, labels: Any) -> tuple[Any, Any]:
+        """Return the hidden states from which trained tokens are predicted, and these tokens."""
+        decoder, _ = self._parts
+        states = decoder(input_ids=input_ids, position_ids=position_ids, use_cache=False).last_hidden_state
+        kept = labels != IGNORED
+        return states[kept], labels[kept]
+
+    @torch.no_grad()
+    def _matches_model(self) -> bool:
+        """Return whether the output layer alone gives the logits of the model.
+
+        Some models scale or limit their logits afterwards. For those the model computes the logits of all tokens.
+        """
+        decoder, head = self._parts
+        if head is None:
+            return False
+        was_training = self.training
+        self.eval()
+        embedding = self._plain[0].get_input_embeddings().weight
+        ids = torch.arange(min(4, len(embedding)), device=embedding.device)[None]
+        positions = torch.arange(ids.shape[1], device=embedding.device)[None]
+        with _without_autocast(embedding.device):
+            expected = self.logits(ids, positions).float()
+            found = head(
+                decoder(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
+            ).float()
+        self.train(was_training)
+        same = bool(torch.allclose(expected, found, rtol=1e-3, atol=1e-3))
+        if not same:
+            log.warning(
+                "%s changes its logits after the output layer: they are computed for all tokens at once, which needs "
+                "more memory.",
+                type(self._plain[0]).__name__,
+            )
+        return same
+
+
+class PreferenceLoss(torch.nn.Module):
+    """The loss of DPO, with the base model without its adapter as the reference.
+
+    The first half of a batch has the preferred sequences, the second half the rejected ones, in the same order.
+
+    Args:
+        language_model: The model; a LoRA model of peft inside.
+        beta: How strongly the model is kept near the reference.
+    """
+
+    def __init__(self, language_model: LanguageModelLoss, *, beta: float) -> None:
+        super().__init__()
+        self.language_model = language_model
+        self.beta = beta
+
+    def forward(self, input_ids: Any, position_ids: Any, labels: Any) -> Any:
+        """Return the sum of the losses of the pairs, and how many pairs the model orders rightly."""
+        batch = input_ids, position_ids, labels
+        # The reference comes first: switching the adapter must not disturb the graph of the trained model.
+        with torch.no_grad(), self.language_model.model.disable_adapter():
+            reference = self.language_model.sequence_log_probs(*batch)
+        chosen, rejected = (self.language_model.sequence_log_probs(*batch) - reference).chunk(2)
+        # A worker without rows in this step has two sequences without trained tokens.
+        real = (labels[: len(labels) // 2] != IGNORED).any(-1)
+        margin = self.beta * (chosen - rejected)
+        loss = (-functional.logsigmoid(margin) * real).sum()
+        return loss, ((margin > 0) & real).sum().detach()
+
+
+def _without_autocast(device: torch.device) -> AbstractContextManager[None]:
+    return torch.autocast(device.type, enabled=False)

@@ -1,0 +1,186 @@
+"""How a model is distributed over workers, and how its state is stored."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from skate.air import _optional
+from skate.llm._finetune.schedule import Progress
+
+WEIGHTS = "trained.safetensors"
+SHARDS = "shards"
+_OPTIMIZER = "optimizer.pt"
+_PROGRESS = "progress.json"
+
+
+class Replicated:
+    """A copy of the model on each worker, whose gradients are averaged (DDP). Rank 0 stores the state."""
+
+    is_sharded = False
+
+    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
+        from skate.train.torch import prepare_model
+
+        self.plain = module.to(device)
+        self.module = prepare_model(self.plain, move_to_device=False)
+
+    def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
+        """Return a context for a backward pass, which exchanges gradients only with the last one of a step."""
+        if last or not isinstance(self.module, torch.nn.parallel.DistributedDataParallel):
+            return nullcontext()
+        return self.module.no_sync()
+
+    def save(self, folder: Path, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+        """Write the trained weights, the optimizer and the progress; called on rank 0."""
+        _safetensors().save_file(trained_weights(self.plain), folder / WEIGHTS)
+        torch.save(optimizer.state_dict(), folder / _OPTIMIZER)
+        _write_progress(folder, progress)
+
+    def load(self, folder: Path, optimizer: torch.optim.Optimizer) -> Progress:
+        """Load what `save` has written."""
+        load_weights(self.plain, _safetensors().load_file(folder / WEIGHTS))
+        optimizer.load_state_dict(torch.load(folder / _OPTIMIZER, map_location="cpu", weights_only=True))
+        return _read_progress(folder)
+
+
+class Sharded:
+    """A part of every weight on each worker (FSDP2). Every worker stores its part of the state."""
+
+    is_sharded = True
+
+    def __init__(self, module: torch.nn.Module, device: torch.device, *, compute: torch.dtype | None) -> None:
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        if not dist.is_initialized():
+            raise ValueError(
+                "strategy: fsdp2 shards a model over several workers: set num_workers to 2 or more."
+            )
+        self.plain = module.to(device)
+        policy = MixedPrecisionPolicy(param_dtype=compute)
+        for layer in _layers(self.plain):  # a worker gathers one layer at a time
+            fully_shard(layer, mp_policy=policy)
+        self.module: Any = fully_shard(self.plain, mp_policy=policy)
+
+    def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
+        """Return a context for a backward pass, which exchanges gradients only with the last one of a step."""
+        self.module.set_requires_gradient_sync(last)
+        return nullcontext()
+
+    def save(self, folder: Path, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+        """Write this worker's part of the state; called on all ranks."""
+        from torch.distributed.checkpoint.state_dict_saver import save
+
+        weights, states = self._state(optimizer)
+        with _quiet():
+            save({"model": weights, "optimizer": states}, checkpoint_id=folder / SHARDS)
+        if dist.get_rank() == 0:
+            _write_progress(folder, progress)
+
+    def load(self, folder: Path, optimizer: torch.optim.Optimizer) -> Progress:
+        """Load what `save` has written, with any number of workers."""
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
+        from torch.distributed.checkpoint.state_dict_loader import load
+
+        weights, states = self._state(optimizer)
+        with _quiet():
+            load({"model": weights, "optimizer": states}, checkpoint_id=folder / SHARDS)
+        set_state_dict(
+            self.module,
+            optimizer,
+            model_state_dict=weights,
+            optim_state_dict=states,
+            options=StateDictOptions(strict=False),
+        )
+        return _read_progress(folder)
+
+    def _state(self, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+        return get_state_dict(self.module, optimizer, options=StateDictOptions(ignore_frozen_params=True))
+
+
+Strategy = Replicated | Sharded
+
+
+def trained_weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the weights that are trained, by name, on the CPU."""
+    return {
+        name: weight.detach().cpu().contiguous()
+        for name, weight in module.named_parameters()
+        if weight.requires_grad
+    }
+
+
+@torch.no_grad()
+def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """Copy weights into the trained parameters of a module.
+
+    Raises:
+        ValueError: If their names differ, because the checkpoint is of another model or adapter.
+    """
+    trained = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+    # Weights that a model uses twice may be stored under both names.
+    others = (trained.keys() - weights.keys()) | (weights.keys() - module.state_dict().keys())
+    if others:
+        other = min(others)
+        raise ValueError(
+            f"the checkpoint is of another model or adapter: {other!r} is in only one of them. Set another output_dir."
+        )
+    for name, weight in trained.items():
+        if weight.shape != weights[name].shape:
+            raise ValueError(
+                f"the checkpoint is of another model or adapter: {name!r} has the shape {tuple(weights[name].shape)}, "
+                f"and here {tuple(weight.shape)}. Set another output_dir."
+            )
+        weight.copy_(weights[name])
+
+
+def read_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the trained weights of a checkpoint, by name."""
+    if (folder / WEIGHTS).is_file():
+        found: dict[str, torch.Tensor] = _safetensors().load_file(folder / WEIGHTS)
+        return found
+    import tempfile
+
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+    with tempfile.TemporaryDirectory() as temporary, _quiet():
+        file = Path(temporary, "state.pt")
+        dcp_to_torch_save(folder / SHARDS, file)
+        weights: dict[str, torch.Tensor] = torch.load(file, weights_only=True)["model"]
+    return weights
+
+
+def _safetensors() -> Any:
+    return _optional.load("safetensors.torch", "skate.llm.finetune", "safetensors")
+
+
+def _layers(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return the layers of a model: the entries of its longest list of modules."""
+    lists = [list(each) for each in module.modules() if isinstance(each, torch.nn.ModuleList)]
+    return max(lists, key=lambda each: len(each), default=[])
+
+
+def _write_progress(folder: Path, progress: Progress) -> None:
+    (folder / _PROGRESS).write_text(json.dumps(dataclasses.asdict(progress)), encoding="utf-8")
+
+
+def _read_progress(folder: Path) -> Progress:
+    return Progress(**json.loads((folder / _PROGRESS).read_text(encoding="utf-8")))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch.distributed.checkpoint from warning that a single process loads or saves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
