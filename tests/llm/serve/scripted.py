@@ -49,14 +49,16 @@ class SmallTokenizer:
 
     has_chat_template = True
 
-    def __init__(self, *, template: str = TEMPLATE, markers: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *, template: str = TEMPLATE, markers: Sequence[str] = (), special: Sequence[str] = ()
+    ) -> None:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         made = Tokenizer(models.BPE(vocab={char: id for id, char in enumerate(alphabet)}, merges=[]))
         made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         made.decoder = decoders.ByteLevel()
-        made.add_special_tokens(["<|bos|>", "<|im_start|>", "<|im_end|>"])
+        made.add_special_tokens(["<|bos|>", "<|im_start|>", "<|im_end|>", *special])
         made.add_tokens(list(markers))
         self._tokenizer = made
         self._template = template

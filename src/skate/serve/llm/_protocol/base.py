@@ -231,8 +231,9 @@ def _json_type(value: Any) -> str:
 def _describe(error: ValidationError) -> RequestError:
     """Return the first problem of a request, with the path of its field."""
     details = error.errors(include_url=False)
-    # An unknown field of one member of a union says more than the types of the others.
-    first = next((each for each in details if each["type"] == "unknown_field"), details[0])
+    # Of a union's members, the one whose fields are wrong says more than those whose type is wrong.
+    told = [each for kind in ("unknown_field", "value_error") for each in details if each["type"] == kind]
+    first = (told or details)[0]
     path = _path(first)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":

@@ -62,8 +62,8 @@ class EmbeddingRequest(RequestModel):
         if isinstance(given, str):
             return [given]
         if given and isinstance(given[0], int):
-            return [given]  # type: ignore[list-item]  # a list of tokens
-        return list(given)
+            return [given]
+        return list(given)  # type: ignore[arg-type]  # a list of prompts
 
 
 class Embedding(ResponseModel):

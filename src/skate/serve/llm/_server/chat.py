@@ -35,9 +35,10 @@ from skate.serve.llm._server.generation import (
     samples_of,
     sampling_params,
 )
-from skate.serve.llm._server.prompts import ChatPrompt, check_context, render_chat
+from skate.serve.llm._server.prompts import ChatPrompt, check_context, check_length, render_chat
 from skate.serve.llm._server.text_splitters import (
     CALL_OPEN,
+    THINK_CLOSE,
     Part,
     ReasoningSplitter,
     TextPart,
@@ -97,7 +98,9 @@ class ChatRun:
         Raises:
             RequestError: If the request is invalid.
         """
-        if sum(len(message.text) for message in self.request.messages) > _LONG_TEXT:
+        characters = sum(len(message.text) for message in self.request.messages)
+        check_length(characters, self.engine.max_model_len, "messages")
+        if characters > _LONG_TEXT:
             self.prompt = await asyncio.to_thread(self._render)
         else:
             self.prompt = self._render()
@@ -132,7 +135,9 @@ class ChatRun:
             request,
             logprobs=(request.top_logprobs or 0) if request.logprobs else None,
             grammar=chat_grammar(request, tokenizer, starts_in_reasoning=starts_in_reasoning),
-            skip_special_tokens=request.skip_special_tokens and not (has_tools and _is_hidden(tokenizer)),
+            skip_special_tokens=request.skip_special_tokens
+            and not _is_hidden(tokenizer, THINK_CLOSE)
+            and not (has_tools and _is_hidden(tokenizer, CALL_OPEN)),
         )
         requests = list(samples_of(request, self.id, self.prompt.tokens, params, self._adapter))
         splitters = [
@@ -166,9 +171,9 @@ def _split(text: str, splitter: ReasoningSplitter, parser: ToolCallParser, *, is
     return parts
 
 
-def _is_hidden(tokenizer: Tokenizer) -> bool:
-    """Return whether the marker of a tool call is a special token, which is usually left out of the text."""
-    tokens = tokenizer.encode(CALL_OPEN, add_special_tokens=False)
+def _is_hidden(tokenizer: Tokenizer, marker: str) -> bool:
+    """Return whether a marker is a special token, which is usually left out of the text."""
+    tokens = tokenizer.encode(marker, add_special_tokens=False)
     return len(tokens) == 1 and not tokenizer.decode(tokens, skip_special_tokens=True)
 
 

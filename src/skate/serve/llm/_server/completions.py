@@ -25,7 +25,7 @@ from skate.serve.llm._server.generation import (
     samples_of,
     sampling_params,
 )
-from skate.serve.llm._server.prompts import check_context, encode_text
+from skate.serve.llm._server.prompts import check_context, check_length, encode_text
 
 __all__ = ["CompletionRun", "answer_completion", "stream_completion"]
 
@@ -76,6 +76,8 @@ class CompletionRun:
         params = sampling_params(
             engine, request, logprobs=request.logprobs, grammar=None if answer is None else answer.grammar
         )
+        for text in request.prompts:
+            check_length(len(text), engine.max_model_len, "prompt")
         prompts = await asyncio.to_thread(self._encode) if self._is_long else self._encode()
         for number, (given, prompt) in enumerate(zip(request.prompts, prompts, strict=True)):
             check_context(len(prompt), request.limit, engine.max_model_len, "prompt")

@@ -22,7 +22,7 @@ from skate.serve.llm._protocol.embeddings import (
     ScoreResponse,
 )
 from skate.serve.llm._server.generation import Account
-from skate.serve.llm._server.prompts import encode_text, render_chat
+from skate.serve.llm._server.prompts import check_length, encode_text, render_chat
 
 __all__ = ["answer_embeddings", "answer_rerank", "answer_score"]
 
@@ -121,6 +121,9 @@ async def _similarities(
 async def _encode(
     engine: Engine, inputs: Sequence[str | list[int]], *, add_special_tokens: bool, param: str
 ) -> list[list[int]]:
+    for text in inputs:
+        check_length(len(text), engine.max_model_len, param)
+
     def encode() -> list[list[int]]:
         return [
             encode_text(engine.tokenizer, each, add_special_tokens=add_special_tokens, param=param)

@@ -39,7 +39,7 @@ from skate.serve.llm._server.completions import CompletionRun, answer_completion
 from skate.serve.llm._server.embeddings import answer_embeddings, answer_rerank, answer_score
 from skate.serve.llm._server.generation import Account
 from skate.serve.llm._server.metrics import ServerMetrics
-from skate.serve.llm._server.prompts import check_tokens, render_chat
+from skate.serve.llm._server.prompts import check_length, check_tokens, render_chat
 
 __all__ = ["LLMServer"]
 
@@ -172,6 +172,12 @@ class LLMServer:
         """
 
         async def answer(engine: Engine, *_: Any) -> TokenizeResponse:
+            texts = (
+                [request.prompt]
+                if isinstance(request, TokenizeCompletionRequest)
+                else [message.text for message in request.messages]
+            )
+            check_length(sum(map(len, texts)), engine.max_model_len, "prompt")
             tokens = await asyncio.to_thread(_tokenize, engine, request)
             strings = (
                 [engine.tokenizer.token_text(token) for token in tokens]

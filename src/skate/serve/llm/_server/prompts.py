@@ -13,7 +13,10 @@ from skate.serve.llm._protocol.chat import ChatMessage, Tool
 from skate.serve.llm._server.constraints import tool_instructions
 from skate.serve.llm._server.text_splitters import THINK_OPEN
 
-__all__ = ["ChatPrompt", "check_context", "check_tokens", "encode_text", "render_chat"]
+__all__ = ["ChatPrompt", "check_context", "check_length", "check_tokens", "encode_text", "render_chat"]
+
+# No text has tokens as long as this on average, and a longer one would take seconds to tokenize for nothing.
+_MAX_CHARACTERS_PER_TOKEN = 64
 
 # Variables of chat templates that the request's other fields decide.
 _RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message")
@@ -157,6 +160,21 @@ def check_tokens(tokenizer: Tokenizer, tokens: list[int], param: str) -> list[in
                 param=param,
             )
     return tokens
+
+
+def check_length(characters: int, max_model_len: int, param: str) -> None:
+    """Check that a text is not so long that its tokens cannot fit into the context.
+
+    Raises:
+        RequestError: If it is.
+    """
+    if characters > _MAX_CHARACTERS_PER_TOKEN * max_model_len:
+        raise RequestError(
+            f"The model's context has {max_model_len} tokens, which is too little for {characters} characters. Shorten "
+            "the prompt.",
+            param=param,
+            code="context_length_exceeded",
+        )
 
 
 def check_context(prompt_tokens: int, max_tokens: int | None, max_model_len: int, param: str) -> None:
