@@ -139,11 +139,10 @@ class ScriptedEngine:
         if name == "refuse":
             raise ValueError(f"refused: {rest}")
         if name == "open":
-            self._gates[rest].set()
+            self.open(rest)
             rest = "opened"
         elif name == "await":
             await self._gates[rest].wait()
-            rest = "seen"
         elif name == "hang":
             self._gates[f"running {rest}"].set()
             try:
@@ -177,6 +176,10 @@ class ScriptedEngine:
                 yield _replace(output, cached_tokens=cached, timing=timing)
                 return
             yield output
+
+    def open(self, gate: str) -> None:
+        """Open a gate."""
+        self._gates[gate].set()
 
     def _command(self, request: GenerationRequest) -> str:
         text = self.tokenizer.decode(request.prompt, skip_special_tokens=False).removeprefix("<|bos|>")
