@@ -13,6 +13,7 @@ from skate.serve.llm._imports import import_object
 from skate.serve.llm._ingress.ingress import OpenAiIngress
 from skate.serve.llm._protocol.service import to_model_metadata
 from skate.serve.llm._server.llm_server import LLMServer
+from skate.serve.llm._server.placement import deployment_name
 
 __all__ = ["IngressClsConfig", "LLMServingArgs", "build_llm_deployment", "build_openai_app"]
 
@@ -91,8 +92,7 @@ def build_llm_deployment(
     config = llm_config if isinstance(llm_config, LLMConfig) else LLMConfig.model_validate(llm_config)
     kind: Any = deployment_cls or config.server_cls or LLMServer
     options = kind.get_deployment_options(config)
-    name = options.get("name") or config.model_id.replace("/", "--").replace(".", "_")
-    options["name"] = (f"{kind.__name__}:" if name_prefix is None else name_prefix) + name
+    options["name"] = (f"{kind.__name__}:" if name_prefix is None else name_prefix) + deployment_name(config)
     options.update(override_serve_options or {})
     made: serve.Application = serve.deployment(kind).options(**options).bind(config, **(bind_kwargs or {}))
     return made

@@ -290,6 +290,16 @@ class LLMConfig(ConfigModel):
             count *= arguments.whole(f"engine_kwargs[{name!r}]", self.engine_kwargs.get(name, 1), low=1)
         return count
 
+    def get_serve_options(self, *, name_prefix: str) -> dict[str, Any]:
+        """Return the options of the model's deployment: an older way than `build_llm_deployment`.
+
+        Args:
+            name_prefix: The beginning of the deployment's name.
+        """
+        from skate.serve.llm._server.placement import deployment_name, deployment_options
+
+        return {**deployment_options(self), "name": f"{name_prefix}{deployment_name(self)}"}
+
     @field_validator("server_cls")
     @classmethod
     def _load_server_cls(cls, value: type | str | None) -> type | None:

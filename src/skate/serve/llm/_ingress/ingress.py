@@ -34,6 +34,8 @@ from skate.serve.llm._protocol.base import (
 from skate.serve.llm._protocol.chat import ChatCompletionRequest
 from skate.serve.llm._protocol.completions import CompletionRequest
 from skate.serve.llm._protocol.embeddings import EmbeddingRequest, RerankRequest, ScoreRequest
+from skate.serve.llm._protocol.messages import CountTokensRequest, MessagesRequest
+from skate.serve.llm._protocol.responses import ResponsesRequest
 from skate.serve.llm._protocol.service import (
     DetokenizeRequest,
     LoadLoraAdapterRequest,
@@ -44,10 +46,12 @@ from skate.serve.llm._protocol.service import (
     TranscriptionRequest,
     UnloadLoraAdapterRequest,
 )
+from skate.serve.llm._server.messages import error_body, error_event
 from skate.util import metrics
 
 __all__ = ["DEFAULT_ENDPOINTS", "OpenAiIngress"]
 
+_ANTHROPIC: Final = "/v1/messages"  # paths whose errors have Anthropic's shape
 _HEALTH_TIMEOUT_S: Final = 3.0
 _DEFAULT_OPTIONS: Final = {"max_ongoing_requests": 10_000, "ray_actor_options": {"num_cpus": 0}}
 
@@ -93,6 +97,18 @@ class OpenAiIngress:
     async def completions(self, body: CompletionRequest, request: Request) -> Response:
         """Answer `POST /v1/completions`."""
         return await self._ask("completions", body, request)
+
+    async def responses(self, body: ResponsesRequest, request: Request) -> Response:
+        """Answer `POST /v1/responses`."""
+        return await self._ask("responses", body, request)
+
+    async def messages(self, body: MessagesRequest, request: Request) -> Response:
+        """Answer `POST /v1/messages`, Anthropic's API."""
+        return await self._ask("messages", body, request)
+
+    async def count_tokens(self, body: CountTokensRequest, request: Request) -> Response:
+        """Answer `POST /v1/messages/count_tokens`, Anthropic's API."""
+        return await self._ask("count_tokens", body, request)
 
     async def embeddings(self, body: EmbeddingRequest, request: Request) -> Response:
         """Answer `POST /v1/embeddings`."""
@@ -184,7 +200,8 @@ class OpenAiIngress:
         if isinstance(first, ErrorResponse):
             raise_error(first)
         if isinstance(first, str):
-            return EventStream(first, events, _error_event)
+            is_anthropic = request.url.path.startswith(_ANTHROPIC)
+            return EventStream(first, events, _anthropic_event if is_anthropic else _error_event)
         return json_response(first)
 
     # ------------------------------------------------------------ the application
@@ -242,6 +259,9 @@ class OpenAiIngress:
 DEFAULT_ENDPOINTS: Final[tuple[tuple[str, str, str, Any], ...]] = (
     ("POST", "/v1/chat/completions", "chat", ChatCompletionRequest),
     ("POST", "/v1/completions", "completions", CompletionRequest),
+    ("POST", "/v1/responses", "responses", ResponsesRequest),
+    ("POST", "/v1/messages", "messages", MessagesRequest),
+    ("POST", "/v1/messages/count_tokens", "count_tokens", CountTokensRequest),
     ("POST", "/v1/embeddings", "embeddings", EmbeddingRequest),
     ("POST", "/v1/audio/transcriptions", "transcriptions", TranscriptionRequest),
     ("POST", "/v1/score", "score", ScoreRequest),
@@ -291,14 +311,23 @@ class _Gate:
                 try:
                     self._keys.check(scope["path"], Request(scope).headers)
                 except RequestError as error:
-                    await error_response(error)(scope, receive, send)
+                    await _shape(error, scope["path"])(scope, receive, send)
                     return
         await self._app(scope, receive, send)
 
 
-async def _handle_request_error(_: Request, error: Exception) -> Response:
+def _shape(error: RequestError, path: str) -> Response:
+    """Return the response for an error in the shape that the path's clients expect."""
+    response = error_response(error)
+    if path.startswith(_ANTHROPIC):
+        headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
+        return JSONResponse(error_body(error.response), error.status, headers)
+    return response
+
+
+async def _handle_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return error_response(error)
+    return _shape(error, request.url.path)
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:
@@ -310,6 +339,10 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
     }
     message = messages.get(error.status_code, error.detail)
     return error_response(RequestError(message, error.status_code))
+
+
+def _anthropic_event(error: RequestError) -> str:
+    return error_event(error.response)
 
 
 def _error_event(error: RequestError) -> str:

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-import skate
-from skate.llm import Engine, EngineDeadError
+from skate import serve
+from skate.llm import Engine
 from skate.serve.llm._config import LLMConfig
 from skate.serve.llm._engines import start_engine
 from skate.serve.llm._imports import import_object
@@ -25,6 +25,13 @@ from skate.serve.llm._protocol.embeddings import (
     ScoreRequest,
     ScoreResponse,
 )
+from skate.serve.llm._protocol.messages import (
+    CountTokensRequest,
+    CountTokensResponse,
+    MessagesRequest,
+    MessagesResponse,
+)
+from skate.serve.llm._protocol.responses import Response, ResponsesRequest
 from skate.serve.llm._protocol.service import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -37,21 +44,28 @@ from skate.serve.llm._server.adapters import Adapters
 from skate.serve.llm._server.chat import DONE, ChatRun, answer_chat, event, stream_chat
 from skate.serve.llm._server.completions import CompletionRun, answer_completion, stream_completion
 from skate.serve.llm._server.embeddings import answer_embeddings, answer_rerank, answer_score
+from skate.serve.llm._server.errors import as_error_response
 from skate.serve.llm._server.generation import Account
+from skate.serve.llm._server.messages import (
+    MessagesRun,
+    answer_message,
+    count_tokens,
+    error_event,
+    stream_message,
+)
 from skate.serve.llm._server.metrics import ServerMetrics
+from skate.serve.llm._server.placement import deployment_options
 from skate.serve.llm._server.prompts import check_length, check_tokens, render_chat
+from skate.serve.llm._server.responses import ResponsesRun, answer_response, stream_response
 
 __all__ = ["LLMServer"]
 
 logger = logging.getLogger("skate.serve")
 
-DEFAULT_OPTIONS: dict[str, Any] = {
-    "max_ongoing_requests": 256,
-    "max_queued_requests": 1024,
-    "health_check_period_s": 2,
-    "health_check_timeout_s": 10,
-}
-_TARGET_ONGOING_REQUESTS = 64
+
+def _error_events(error: ErrorResponse) -> str:
+    """Return the events that end a stream with an error."""
+    return event(error.to_json()) + DONE
 
 
 class LLMServer:
@@ -125,6 +139,43 @@ class LLMServer:
         return self._generate(
             "completions", request, raw_request_info, CompletionRun, answer_completion, stream_completion
         )
+
+    async def responses(
+        self, request: ResponsesRequest, raw_request_info: RawRequestInfo | None = None
+    ) -> AsyncGenerator[str | Response | ErrorResponse]:
+        """Answer a request of the Responses API. Nothing is stored.
+
+        Args:
+            request: The request.
+            raw_request_info: The HTTP request that it comes from.
+        """
+        return self._generate(
+            "responses", request, raw_request_info, ResponsesRun, answer_response, stream_response
+        )
+
+    async def messages(
+        self, request: MessagesRequest, raw_request_info: RawRequestInfo | None = None
+    ) -> AsyncGenerator[str | MessagesResponse | ErrorResponse]:
+        """Answer a request of Anthropic's Messages API.
+
+        Args:
+            request: The request.
+            raw_request_info: The HTTP request that it comes from.
+        """
+        return self._generate(
+            "messages", request, raw_request_info, MessagesRun, answer_message, stream_message, error_event
+        )
+
+    async def count_tokens(
+        self, request: CountTokensRequest, raw_request_info: RawRequestInfo | None = None
+    ) -> AsyncGenerator[CountTokensResponse | ErrorResponse]:
+        """Return the number of tokens of a conversation in Anthropic's shape.
+
+        Args:
+            request: The request.
+            raw_request_info: The HTTP request that it comes from.
+        """
+        return self._answer_once("count_tokens", request, raw_request_info, count_tokens)
 
     async def embeddings(
         self, request: EmbeddingRequest, raw_request_info: RawRequestInfo | None = None
@@ -229,6 +280,7 @@ class LLMServer:
         make: Callable[..., Any],
         answer: Callable[..., Awaitable[ResponseModel]],
         stream: Callable[..., AsyncGenerator[str]],
+        last_events: Callable[[ErrorResponse], str] = _error_events,
     ) -> AsyncGenerator[Any]:
         """Run a request on the engine, and yield its events or its response."""
         account: Account | None = None
@@ -248,11 +300,10 @@ class LLMServer:
                         has_begun = True
                         yield each
         except Exception as error:
-            failure = _as_response(error, method)
+            failure = as_error_response(error, method)
             status = failure.status
             if has_begun:
-                yield event(failure.to_json())
-                yield DONE
+                yield last_events(failure)
             else:
                 yield failure
         except (asyncio.CancelledError, GeneratorExit):
@@ -275,7 +326,7 @@ class LLMServer:
             async with self._adapters.use(request.model):
                 yield await answer(self.engine, request, request.model or self._config.model_id, info)
         except Exception as error:
-            failure = _as_response(error, method)
+            failure = as_error_response(error, method)
             status = failure.status
             yield failure
         finally:
@@ -380,6 +431,16 @@ class LLMServer:
             await engine.close()
 
     @classmethod
+    def as_deployment(cls, deployment_options: Mapping[str, Any] | None = None) -> serve.Deployment:
+        """Return the deployment of the class: an older way than `build_llm_deployment`.
+
+        Args:
+            deployment_options: Options of the deployment, such as those of `LLMConfig.get_serve_options`.
+        """
+        made: serve.Deployment = serve.deployment(cls).options(**(deployment_options or {}))
+        return made
+
+    @classmethod
     def get_deployment_options(cls, llm_config: LLMConfig) -> dict[str, Any]:
         """Return the options of the deployment of a model.
 
@@ -392,41 +453,7 @@ class LLMServer:
         Raises:
             ValueError: If the model asks for TPUs.
         """
-        options = {**DEFAULT_OPTIONS, **llm_config.deployment_config}
-        autoscaling = options.get("autoscaling_config")
-        if isinstance(autoscaling, dict):
-            options["autoscaling_config"] = {
-                "target_ongoing_requests": _TARGET_ONGOING_REQUESTS,
-                **autoscaling,
-            }
-        actor = dict(options.get("ray_actor_options") or {})
-        environments = (actor.get("runtime_env"), llm_config.runtime_env)
-        if any(environments):
-            actor["runtime_env"] = {
-                name: value for each in environments for name, value in (each or {}).items()
-            }
-        placement = llm_config.placement_group_config
-        if llm_config.accelerator_kind == "tpu":
-            raise ValueError(
-                f"Model {llm_config.model_id!r} asks for TPUs, which no engine supports: use GPUs or CPUs."
-            )
-        if placement is not None:
-            bundles = placement.get("bundles") or [placement["bundle_per_worker"]] * llm_config.num_workers
-            # The replica runs in the first bundle, and its engine in the same process.
-            actor.setdefault("num_cpus", bundles[0].get("CPU", 0))
-            actor.setdefault("num_gpus", bundles[0].get("GPU", 0))
-            if len(bundles) > 1:
-                options["placement_group_bundles"] = bundles
-                options["placement_group_strategy"] = placement.get("strategy", "PACK")
-        elif llm_config.accelerator_kind == "gpu" or (
-            llm_config.accelerator_kind is None and skate.cluster_resources().get("GPU", 0)
-        ):
-            actor.setdefault("num_gpus", llm_config.num_workers)
-        if llm_config.accelerator_type is not None:
-            actor.setdefault("accelerator_type", llm_config.accelerator_type)
-        if actor:
-            options["ray_actor_options"] = actor
-        return options
+        return deployment_options(llm_config)
 
 
 def _tokenize(engine: Engine, request: TokenizeCompletionRequest | TokenizeChatRequest) -> list[int]:
@@ -440,17 +467,3 @@ def _tokenize(engine: Engine, request: TokenizeCompletionRequest | TokenizeChatR
         continue_final_message=request.continue_final_message,
         variables=request.chat_template_kwargs,
     ).tokens
-
-
-def _as_response(error: Exception, method: str) -> ErrorResponse:
-    """Return the response for an error."""
-    if isinstance(error, RequestError):
-        return error.response
-    if isinstance(error, ValueError):  # the engine's word for a request that can never run
-        return RequestError(str(error)).response
-    if isinstance(error, EngineDeadError):
-        return RequestError(
-            f"The engine has failed: {error}", 503, code="engine_dead", retry_after=5
-        ).response
-    logger.error("A request to %s failed.", method, exc_info=error)
-    return RequestError("The server has failed. Its log says why.", 500).response
