@@ -1,0 +1,1 @@
+"""The HTTP application in front of the models."""

@@ -1,0 +1,349 @@
+"""The ingress of an application: OpenAI's endpoints in front of the models."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+import skate
+from skate.serve.handle import DeploymentHandle
+from skate.serve.llm._config import LLMConfig
+from skate.serve.llm._ingress.access import ApiKeys
+from skate.serve.llm._ingress.registry import ModelRegistry
+from skate.serve.llm._ingress.responses import (
+    EventStream,
+    as_request_error,
+    error_response,
+    json_response,
+    raise_error,
+)
+from skate.serve.llm._protocol.base import (
+    ErrorResponse,
+    RawRequestInfo,
+    RequestError,
+    RequestModel,
+    parse_body,
+)
+from skate.serve.llm._protocol.chat import ChatCompletionRequest
+from skate.serve.llm._protocol.completions import CompletionRequest
+from skate.serve.llm._protocol.embeddings import EmbeddingRequest, RerankRequest, ScoreRequest
+from skate.serve.llm._protocol.messages import CountTokensRequest, MessagesRequest
+from skate.serve.llm._protocol.responses import ResponsesRequest
+from skate.serve.llm._protocol.service import (
+    DetokenizeRequest,
+    LoadLoraAdapterRequest,
+    ModelCard,
+    ModelList,
+    TokenizeChatRequest,
+    TokenizeCompletionRequest,
+    TranscriptionRequest,
+    UnloadLoraAdapterRequest,
+)
+from skate.serve.llm._server.messages import error_body, error_event
+from skate.util import metrics
+
+__all__ = ["DEFAULT_ENDPOINTS", "OpenAiIngress"]
+
+_ANTHROPIC: Final = "/v1/messages"  # paths whose errors have Anthropic's shape
+_HEALTH_TIMEOUT_S: Final = 3.0
+_DEFAULT_OPTIONS: Final = {"max_ongoing_requests": 10_000, "ray_actor_options": {"num_cpus": 0}}
+
+M = TypeVar("M", bound=RequestModel)
+
+
+class OpenAiIngress:
+    """Answer the requests of OpenAI's clients with the models of an application. `build_openai_app` deploys it.
+
+    Derive from it to change or add endpoints: each is a method. `ingress_cls_config` of `LLMServingArgs` names the
+    class and passes further arguments to it.
+
+    Args:
+        llm_deployments: A handle for each model.
+        model_cards: A card for each model.
+        lora_paths: The folders of LoRA adapters, by model.
+        api_keys: Keys that clients must send; without any, every client is served.
+        allowed_origins: Origins whose web pages may use the application: "https://example.org", or "*" for all.
+    """
+
+    def __init__(
+        self,
+        llm_deployments: Mapping[str, DeploymentHandle[Any]],
+        model_cards: Mapping[str, ModelCard],
+        *,
+        lora_paths: Mapping[str, str | None] | None = None,
+        api_keys: Sequence[str] = (),
+        allowed_origins: Sequence[str] = (),
+    ) -> None:
+        self._registry = ModelRegistry(llm_deployments, model_cards, lora_paths or {})
+        self._keys = ApiKeys(api_keys)
+        self._allowed_origins = list(allowed_origins)
+
+    async def check_health(self) -> None:
+        """Do nothing: the ingress works as long as it answers. `health` checks the models."""
+
+    # ------------------------------------------------------------ endpoints
+
+    async def chat(self, body: ChatCompletionRequest, request: Request) -> Response:
+        """Answer `POST /v1/chat/completions`."""
+        return await self._ask("chat", body, request)
+
+    async def completions(self, body: CompletionRequest, request: Request) -> Response:
+        """Answer `POST /v1/completions`."""
+        return await self._ask("completions", body, request)
+
+    async def responses(self, body: ResponsesRequest, request: Request) -> Response:
+        """Answer `POST /v1/responses`."""
+        return await self._ask("responses", body, request)
+
+    async def messages(self, body: MessagesRequest, request: Request) -> Response:
+        """Answer `POST /v1/messages`, Anthropic's API."""
+        return await self._ask("messages", body, request)
+
+    async def count_tokens(self, body: CountTokensRequest, request: Request) -> Response:
+        """Answer `POST /v1/messages/count_tokens`, Anthropic's API."""
+        return await self._ask("count_tokens", body, request)
+
+    async def embeddings(self, body: EmbeddingRequest, request: Request) -> Response:
+        """Answer `POST /v1/embeddings`."""
+        return await self._ask("embeddings", body, request)
+
+    async def score(self, body: ScoreRequest, request: Request) -> Response:
+        """Answer `POST /v1/score`."""
+        return await self._ask("score", body, request)
+
+    async def rerank(self, body: RerankRequest, request: Request) -> Response:
+        """Answer `POST /v1/rerank`."""
+        return await self._ask("rerank", body, request)
+
+    async def tokenize(
+        self, body: TokenizeCompletionRequest | TokenizeChatRequest, request: Request
+    ) -> Response:
+        """Answer `POST /tokenize`."""
+        return await self._ask("tokenize", body, request)
+
+    async def detokenize(self, body: DetokenizeRequest, request: Request) -> Response:
+        """Answer `POST /detokenize`."""
+        return await self._ask("detokenize", body, request)
+
+    async def transcriptions(self, body: TranscriptionRequest, request: Request) -> Response:
+        """Answer `POST /v1/audio/transcriptions`.
+
+        Raises:
+            RequestError: Always: no engine takes audio yet.
+        """
+        raise RequestError("The models take text only, no audio.", param="file")
+
+    async def models(self) -> ModelList:
+        """Answer `GET /v1/models`."""
+        return ModelList(data=await asyncio.to_thread(self._registry.cards))
+
+    async def model_data(self, model: str) -> ModelCard:
+        """Answer `GET /v1/models/{model}`.
+
+        Raises:
+            RequestError: If there is no such model.
+        """
+        return self._registry.card(model)
+
+    async def load_lora_adapter(self, body: LoadLoraAdapterRequest) -> Response:
+        """Answer `POST /v1/load_lora_adapter`. Replicas load the adapter at its first request."""
+        self._registry.load(body)
+        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
+
+    async def unload_lora_adapter(self, body: UnloadLoraAdapterRequest) -> Response:
+        """Answer `POST /v1/unload_lora_adapter`, once no request uses the adapter."""
+        handle, path = self._registry.unload(body.lora_name)
+        await _results(handle, "unload_adapter", path)
+        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+    async def health(self) -> Response:
+        """Answer `GET /health`: 200 if the engines of all replicas make progress, otherwise 503."""
+        handles = self._registry.handles
+        checks = [_results(handle, "check_health", timeout=_HEALTH_TIMEOUT_S) for handle in handles.values()]
+        results = await asyncio.gather(*checks, return_exceptions=True)
+        failed = {
+            model: str(result) or type(result).__name__
+            for model, result in zip(handles, results, strict=True)
+            if isinstance(result, BaseException)
+        }
+        if failed:
+            return JSONResponse({"status": "unhealthy", "models": failed}, 503)
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(self) -> Response:
+        """Answer `GET /metrics`: the metrics of the session in Prometheus's text format."""
+        text = await asyncio.to_thread(metrics.prometheus_text)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def version(self) -> Response:
+        """Answer `GET /version`."""
+        return JSONResponse({"version": skate.__version__})
+
+    # ------------------------------------------------------------ requests
+
+    async def _ask(self, method: str, body: Any, request: Request) -> Response:
+        """Call a method of the model that a request names, and return its answer."""
+        info = RawRequestInfo(dict(request.headers), getattr(request.state, "received", time.time()))
+        handle = self._registry.handle(body.model)
+        events: AsyncIterator[Any] = getattr(handle, method).remote(body, info)
+        try:
+            first = await anext(events)
+        except Exception as error:
+            raise as_request_error(error) from error
+        if isinstance(first, ErrorResponse):
+            raise_error(first)
+        if isinstance(first, str):
+            is_anthropic = request.url.path.startswith(_ANTHROPIC)
+            return EventStream(first, events, _anthropic_event if is_anthropic else _error_event)
+        return json_response(first)
+
+    # ------------------------------------------------------------ the application
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        """Return the ASGI application of the endpoints."""
+        from starlette.applications import Starlette
+        from starlette.middleware.cors import CORSMiddleware
+        from starlette.routing import Route
+
+        app = Starlette(
+            routes=[
+                Route(path, self._endpoint(name, body), methods=[verb])
+                for verb, path, name, body in DEFAULT_ENDPOINTS
+            ],
+            exception_handlers={RequestError: _handle_request_error, HTTPException: _handle_http_error},
+        )
+        if self._allowed_origins:
+            app.add_middleware(
+                CORSMiddleware, allow_origins=self._allowed_origins, allow_methods=["*"], allow_headers=["*"]
+            )
+        return _Gate(app, self._keys)
+
+    def _endpoint(self, name: str, kind: Any) -> Callable[[Request], Any]:
+        """Return the function that answers the requests of a route with a method."""
+        answer = getattr(self, name)
+        parse = _parser(kind)
+
+        async def endpoint(request: Request) -> Response:
+            if kind is TranscriptionRequest:
+                result = await answer(TranscriptionRequest(), request)  # its body is a form
+            elif parse is not None:
+                body = parse(parse_body(await request.body()))
+                takes_request = name not in ("load_lora_adapter", "unload_lora_adapter")
+                result = await (answer(body, request) if takes_request else answer(body))
+            else:
+                result = await answer(**request.path_params)
+            return result if isinstance(result, Response) else json_response(result)
+
+        return endpoint
+
+    @classmethod
+    def get_deployment_options(cls, llm_configs: Sequence[LLMConfig] | None = None) -> dict[str, Any]:
+        """Return the options of the ingress deployment.
+
+        Args:
+            llm_configs: The configurations of the models. The largest `num_ingress_replicas` among their
+                `experimental_configs` is the number of replicas.
+        """
+        counts = [config.experimental_configs.get("num_ingress_replicas", 1) for config in llm_configs or ()]
+        return {**_DEFAULT_OPTIONS, "num_replicas": max(counts, default=1)}
+
+
+# Verb, path, method of the ingress, and type of the body.
+DEFAULT_ENDPOINTS: Final[tuple[tuple[str, str, str, Any], ...]] = (
+    ("POST", "/v1/chat/completions", "chat", ChatCompletionRequest),
+    ("POST", "/v1/completions", "completions", CompletionRequest),
+    ("POST", "/v1/responses", "responses", ResponsesRequest),
+    ("POST", "/v1/messages", "messages", MessagesRequest),
+    ("POST", "/v1/messages/count_tokens", "count_tokens", CountTokensRequest),
+    ("POST", "/v1/embeddings", "embeddings", EmbeddingRequest),
+    ("POST", "/v1/audio/transcriptions", "transcriptions", TranscriptionRequest),
+    ("POST", "/v1/score", "score", ScoreRequest),
+    ("POST", "/score", "score", ScoreRequest),
+    ("POST", "/v1/rerank", "rerank", RerankRequest),
+    ("POST", "/rerank", "rerank", RerankRequest),
+    ("POST", "/tokenize", "tokenize", (TokenizeCompletionRequest, TokenizeChatRequest)),
+    ("POST", "/detokenize", "detokenize", DetokenizeRequest),
+    ("POST", "/v1/load_lora_adapter", "load_lora_adapter", LoadLoraAdapterRequest),
+    ("POST", "/v1/unload_lora_adapter", "unload_lora_adapter", UnloadLoraAdapterRequest),
+    ("GET", "/v1/models", "models", None),
+    ("GET", "/v1/models/{model:path}", "model_data", None),
+    ("GET", "/health", "health", None),
+    ("GET", "/metrics", "metrics", None),
+    ("GET", "/version", "version", None),
+)
+
+
+def _parser(kind: Any) -> Callable[[dict[str, Any]], RequestModel] | None:
+    if kind is None:
+        return None
+    if not isinstance(kind, tuple):
+        parse: Callable[[dict[str, Any]], RequestModel] = kind.parse
+        return parse
+    text, chat = kind
+    return lambda given: (chat if "messages" in given else text).parse(given)
+
+
+async def _results(
+    handle: DeploymentHandle[Any], method: str, *args: Any, timeout: float | None = None
+) -> list[Any]:
+    """Call a method of every replica, and return the results."""
+    return await handle.broadcast(method, *args).results_async(timeout_s=timeout)
+
+
+class _Gate:
+    """Note when a request arrives, and check its key."""
+
+    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            scope.setdefault("state", {})["received"] = time.time()
+            if scope["method"] != "OPTIONS":
+                try:
+                    self._keys.check(scope["path"], Request(scope).headers)
+                except RequestError as error:
+                    await _shape(error, scope["path"])(scope, receive, send)
+                    return
+        await self._app(scope, receive, send)
+
+
+def _shape(error: RequestError, path: str) -> Response:
+    """Return the response for an error in the shape that the path's clients expect."""
+    response = error_response(error)
+    if path.startswith(_ANTHROPIC):
+        headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
+        return JSONResponse(error_body(error.response), error.status, headers)
+    return response
+
+
+async def _handle_request_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return _shape(error, request.url.path)
+
+
+async def _handle_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    messages = {
+        404: f"There is no endpoint {path!r}.",
+        405: f"{path!r} does not take {request.method} requests.",
+    }
+    message = messages.get(error.status_code, error.detail)
+    return error_response(RequestError(message, error.status_code))
+
+
+def _anthropic_event(error: RequestError) -> str:
+    return error_event(error.response)
+
+
+def _error_event(error: RequestError) -> str:
+    return f"data: {error.response.to_json()}\n\ndata: [DONE]\n\n"

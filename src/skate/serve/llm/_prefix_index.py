@@ -1,0 +1,84 @@
+"""Which replicas have seen which beginnings of prompts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator
+
+__all__ = ["PrefixIndex"]
+
+BLOCK = 64  # characters
+
+
+class PrefixIndex:
+    """Remember the beginnings of texts by replica, in blocks, as engines cache them.
+
+    A block's key is a hash of the text up to its end, so that a match of a block is a match of everything before it. When
+    the index is full, the least recently used blocks are dropped.
+
+    >>> index = PrefixIndex(max_characters=1000)
+    >>> index.insert("a" * 128, "replica 1")
+    >>> index.match("a" * 64 + "b" * 64)
+    {'replica 1': 64}
+
+    Args:
+        max_characters: The most characters to remember.
+        target_characters: How many to keep when there are more; by default all that may be kept.
+    """
+
+    def __init__(self, max_characters: int, target_characters: int | None = None) -> None:
+        self._limit = max(1, max_characters // BLOCK)
+        self._target = max(1, min(target_characters or max_characters, max_characters) // BLOCK)
+        self._blocks: OrderedDict[bytes, set[Hashable]] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}
+
+    def insert(self, text: str, replica: Hashable) -> None:
+        """Remember that a replica has seen a text."""
+        for key in _keys(text):
+            owners = self._blocks.setdefault(key, set())
+            self._blocks.move_to_end(key)
+            if replica not in owners:
+                owners.add(replica)
+                self._sizes[replica] = self._sizes.get(replica, 0) + 1
+        if len(self._blocks) > self._limit:
+            while len(self._blocks) > self._target:
+                _, owners = self._blocks.popitem(last=False)
+                for each in owners:
+                    self._sizes[each] -= 1
+
+    def match(self, text: str) -> dict[Hashable, int]:
+        """Return how many characters at the beginning of a text each replica has seen."""
+        found: dict[Hashable, int] = {}
+        matching: set[Hashable] | None = None
+        for number, key in enumerate(_keys(text), 1):
+            owners = self._blocks.get(key, set())
+            matching = set(owners) if matching is None else matching & owners
+            if not matching:
+                break
+            for replica in matching:
+                found[replica] = number * BLOCK
+        return found
+
+    def size(self, replica: Hashable) -> int:
+        """Return how many characters of a replica are remembered."""
+        return self._sizes.get(replica, 0) * BLOCK
+
+    def keep_only(self, replicas: Iterable[Hashable]) -> None:
+        """Forget all other replicas."""
+        gone = set(self._sizes) - set(replicas)
+        if not gone:
+            return
+        for key, owners in list(self._blocks.items()):
+            owners -= gone
+            if not owners:
+                del self._blocks[key]
+        for replica in gone:
+            del self._sizes[replica]
+
+
+def _keys(text: str) -> Iterator[bytes]:
+    digest = hashlib.blake2b(digest_size=16)
+    for start in range(0, len(text) - BLOCK + 1, BLOCK):
+        digest.update(text[start : start + BLOCK].encode("utf-8", "surrogatepass"))
+        yield digest.digest()

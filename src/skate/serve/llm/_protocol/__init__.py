@@ -1,0 +1,1 @@
+"""Requests and responses of the HTTP API: OpenAI's shapes, as models."""

@@ -1,0 +1,1 @@
+"""The server of a model: requests in, answers of the engine out."""

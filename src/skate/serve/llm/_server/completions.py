@@ -1,0 +1,209 @@
+"""Completions of plain prompts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from skate.llm import Engine, GenerationOutput, GenerationRequest, Tokenizer
+from skate.serve.llm._protocol.base import RawRequestInfo, new_id
+from skate.serve.llm._protocol.completions import (
+    CompletionChoice,
+    CompletionLogprobs,
+    CompletionRequest,
+    CompletionResponse,
+    CompletionStreamResponse,
+)
+from skate.serve.llm._server.chat import DONE, event
+from skate.serve.llm._server.constraints import answer_grammar
+from skate.serve.llm._server.generation import (
+    Account,
+    finish_reason,
+    run_samples,
+    samples_of,
+    sampling_params,
+)
+from skate.serve.llm._server.prompts import check_context, check_length, encode_text
+
+__all__ = ["CompletionRun", "answer_completion", "stream_completion"]
+
+
+@dataclass
+class _Choice:
+    """A completion that is being put together."""
+
+    prompt: list[int]
+    echo: str
+    text: list[str] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    logprobs: CompletionLogprobs = field(default_factory=CompletionLogprobs)
+    length: int = 0
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+
+class CompletionRun:
+    """Completions that run on an engine. Call `prepare` first.
+
+    Args:
+        engine: The engine.
+        request: The request.
+        adapter: The engine's name of the adapter, or None.
+        info: The HTTP request.
+    """
+
+    def __init__(
+        self, engine: Engine, request: CompletionRequest, adapter: str | None, info: RawRequestInfo | None
+    ) -> None:
+        self.account = Account(info)
+        self.engine = engine
+        self.request = request
+        self.id = request.request_id or new_id("cmpl-")
+        self.choices: list[_Choice] = []
+        self._adapter = adapter
+        self._requests: list[GenerationRequest] = []
+
+    async def prepare(self) -> None:
+        """Turn the prompts into tokens, and check that they fit.
+
+        Raises:
+            RequestError: If the request is invalid.
+        """
+        request, engine = self.request, self.engine
+        answer = answer_grammar(request.response_format, request.structured_outputs)
+        params = sampling_params(
+            engine, request, logprobs=request.logprobs, grammar=None if answer is None else answer.grammar
+        )
+        for text in request.prompts:
+            check_length(len(text), engine.max_model_len, "prompt")
+        prompts = await asyncio.to_thread(self._encode) if self._is_long else self._encode()
+        for number, (given, prompt) in enumerate(zip(request.prompts, prompts, strict=True)):
+            check_context(len(prompt), request.limit, engine.max_model_len, "prompt")
+            self.account.add_prompt(len(prompt))
+            id = self.id if len(prompts) == 1 else f"{self.id}-{number}"
+            self._requests += samples_of(request, id, prompt, params, self._adapter)
+            echo = ""
+            if request.echo:
+                echo = given if isinstance(given, str) else engine.tokenizer.decode(prompt)
+            self.choices += [_Choice(prompt, echo) for _ in range(request.samples)]
+
+    @property
+    def _is_long(self) -> bool:
+        return sum(len(prompt) for prompt in self.request.prompts) > 16_384
+
+    def _encode(self) -> list[list[int]]:
+        return [
+            encode_text(
+                self.engine.tokenizer,
+                prompt,
+                add_special_tokens=self.request.add_special_tokens,
+                param="prompt",
+            )
+            for prompt in self.request.prompts
+        ]
+
+    async def pieces(self) -> AsyncGenerator[tuple[int, CompletionChoice]]:
+        """Generate the completions, and yield their next parts. Closing the iterator aborts them."""
+        request = self.request
+        async with aclosing(run_samples(self.engine, self._requests)) as outputs:
+            async for index, output in outputs:
+                self.account.add(index, output)
+                choice = self.choices[index]
+                is_first = not choice.length and not choice.tokens
+                text = choice.echo + output.text if is_first else output.text
+                logprobs = None
+                if request.logprobs is not None:
+                    logprobs = _logprobs(self.engine.tokenizer, output, choice.length, request.logprobs)
+                choice.length += len(text)
+                choice.tokens += output.tokens
+                yield (
+                    index,
+                    CompletionChoice(
+                        index=index,
+                        text=text,
+                        logprobs=logprobs,
+                        finish_reason=finish_reason(output),
+                        stop_reason=output.stop_reason,
+                        token_ids=list(output.tokens) if request.return_token_ids else None,
+                        prompt_token_ids=choice.prompt if request.return_token_ids and is_first else None,
+                    ),
+                )
+
+
+def _logprobs(tokenizer: Tokenizer, output: GenerationOutput, offset: int, wanted: int) -> CompletionLogprobs:
+    made = CompletionLogprobs()
+    for each in output.logprobs or ():
+        text = tokenizer.token_text(each.token)
+        made.text_offset.append(offset)
+        made.tokens.append(text)
+        made.token_logprobs.append(each.logprob)
+        # The chosen token is always listed, as OpenAI does.
+        top = {tokenizer.token_text(token): logprob for token, logprob in each.top}
+        made.top_logprobs.append({**top, text: each.logprob} if wanted else None)
+        offset += len(text)
+    return made
+
+
+async def answer_completion(run: CompletionRun, model: str) -> CompletionResponse:
+    """Return the complete answer to a request."""
+    await run.prepare()
+    async with aclosing(run.pieces()) as pieces:
+        async for index, piece in pieces:
+            choice = run.choices[index]
+            choice.text.append(piece.text)
+            if piece.logprobs is not None:
+                for name in CompletionLogprobs.model_fields:
+                    getattr(choice.logprobs, name).extend(getattr(piece.logprobs, name))
+            if piece.finish_reason is not None:
+                choice.finish_reason, choice.stop_reason = piece.finish_reason, piece.stop_reason
+    request = run.request
+    choices = [
+        CompletionChoice(
+            index=index,
+            text="".join(choice.text),
+            logprobs=None if request.logprobs is None else choice.logprobs,
+            finish_reason=choice.finish_reason,
+            stop_reason=choice.stop_reason,
+            token_ids=choice.tokens if request.return_token_ids else None,
+            prompt_token_ids=choice.prompt if request.return_token_ids else None,
+        )
+        for index, choice in enumerate(run.choices)
+    ]
+    return CompletionResponse(
+        id=run.id,
+        model=model,
+        choices=choices,
+        usage=run.account.usage,
+        timing=run.account.timing,
+        ignored_fields=request.ignored_fields or None,
+    )
+
+
+async def stream_completion(run: CompletionRun, model: str) -> AsyncGenerator[str]:
+    """Yield the answer to a request as server-sent events, each as soon as the engine has produced it."""
+    request = run.request
+    await run.prepare()
+    options = request.stream_options
+    with_usage = options is not None and options.continuous_usage_stats
+    base = CompletionStreamResponse(id=run.id, model=model, choices=[])
+    left = len(run.choices)
+    is_first = True
+    async with aclosing(run.pieces()) as pieces:
+        async for _, piece in pieces:
+            left -= piece.finish_reason is not None
+            if not piece.text and piece.finish_reason is None and not piece.token_ids and not is_first:
+                continue
+            chunk = base.model_copy(update={"choices": [piece]})
+            if is_first:
+                chunk.ignored_fields, is_first = request.ignored_fields or None, False
+            if with_usage:
+                chunk.usage = run.account.usage
+            if not left and not request.includes_usage:
+                chunk.timing = run.account.timing
+            yield event(chunk.to_json())
+    if request.includes_usage:
+        base.usage, base.timing = run.account.usage, run.account.timing
+        yield event(base.to_json())
+    yield DONE

@@ -1,0 +1,215 @@
+"""Run the samples of a request on the engine, and account for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from skate.llm import Engine, FinishReason, GenerationOutput, GenerationRequest, RequestTiming, SamplingParams
+from skate.serve.llm._protocol.base import (
+    CompletionTokensDetails,
+    PromptTokensDetails,
+    RawRequestInfo,
+    RequestError,
+    Timing,
+    UsageInfo,
+)
+from skate.serve.llm._protocol.sampling import SamplingFields
+from skate.serve.llm._server.prompts import check_tokens
+
+__all__ = ["Account", "finish_reason", "run_samples", "sampling_params"]
+
+_SEEDS: Final = 2**63
+
+
+def sampling_params(engine: Engine, request: SamplingFields, **fields: Any) -> SamplingParams:
+    """Return the sampling parameters of a request.
+
+    Args:
+        engine: The engine, whose vocabulary limits the tokens that a request may name.
+        request: The request.
+        **fields: Further parameters, which depend on the endpoint.
+
+    Raises:
+        RequestError: If a value is outside its range.
+    """
+    bias = {int(token): value for token, value in (request.logit_bias or {}).items()}
+    check_tokens(engine.tokenizer, list(bias), "logit_bias")
+    stop_tokens = check_tokens(engine.tokenizer, request.stop_token_ids or [], "stop_token_ids")
+    given: dict[str, Any] = {
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "top_k": max(request.top_k, 0) if request.top_k is not None else None,
+        "min_p": request.min_p,
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "repetition_penalty": request.repetition_penalty,
+    }
+    try:
+        return SamplingParams(
+            max_tokens=request.limit,
+            min_tokens=request.min_tokens,
+            seed=request.seed,
+            stop=request.stops,
+            stop_token_ids=tuple(stop_tokens),
+            ignore_eos=request.ignore_eos,
+            logit_bias=bias,
+            **{name: value for name, value in given.items() if value is not None},
+            **{"skip_special_tokens": request.skip_special_tokens, **fields},
+        )
+    except ValueError as error:
+        raise RequestError(f"{error}.", param=str(error).partition(" ")[0]) from error
+
+
+def samples_of(
+    request: SamplingFields,
+    request_id: str,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    adapter: str | None,
+) -> Iterator[GenerationRequest]:
+    """Yield one engine request for each sample. A seeded request gives each sample a seed of its own."""
+    for number in range(request.samples):
+        seed = None if params.seed is None else (params.seed + number) % _SEEDS
+        yield GenerationRequest(
+            request_id=request_id if request.samples == 1 else f"{request_id}-{number}",
+            prompt=prompt,
+            params=replace(params, seed=seed),
+            adapter=adapter,
+            priority=request.priority,
+            cache_salt=request.cache_salt or "",
+        )
+
+
+async def run_samples(
+    engine: Engine, requests: Sequence[GenerationRequest]
+) -> AsyncGenerator[tuple[int, GenerationOutput]]:
+    """Yield the pieces of all samples, with their numbers, as the engine produces them.
+
+    Closing the iterator aborts the samples that still run, and so does an error of one of them.
+    """
+    if len(requests) == 1:
+        async with _closing(engine.generate(requests[0])) as outputs:
+            async for output in outputs:
+                yield 0, output
+        return
+    queue: asyncio.Queue[tuple[int, GenerationOutput] | BaseException | None] = asyncio.Queue()
+
+    async def pump(number: int) -> None:
+        try:
+            async with _closing(engine.generate(requests[number])) as outputs:
+                async for output in outputs:
+                    queue.put_nowait((number, output))
+            queue.put_nowait(None)
+        except Exception as error:
+            queue.put_nowait(error)
+
+    tasks = [asyncio.ensure_future(pump(number)) for number in range(len(requests))]
+    try:
+        running = len(tasks)
+        while running:
+            item = await queue.get()
+            if item is None:
+                running -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _closing(
+    outputs: AsyncIterator[GenerationOutput],
+) -> AsyncIterator[AsyncIterator[GenerationOutput]]:
+    """Close the iterator of an engine at the end, which aborts its request at once."""
+    try:
+        yield outputs
+    finally:
+        close = getattr(outputs, "aclose", None)  # the protocol asks for an iterator; most are generators
+        if close is not None:
+            await close()
+
+
+def finish_reason(output: GenerationOutput) -> str | None:
+    """Return the finish reason in OpenAI's words.
+
+    Raises:
+        RequestError: If the engine aborted the request.
+    """
+    if output.finish_reason is FinishReason.ABORT:
+        raise RequestError("The engine aborted the request.", 503, code="aborted")
+    return None if output.finish_reason is None else str(output.finish_reason)
+
+
+class Account:
+    """The tokens and the time of a request.
+
+    Args:
+        info: The HTTP request.
+    """
+
+    def __init__(self, info: RawRequestInfo | None) -> None:
+        self.started = time.time()
+        self._received = info.received if info is not None and info.received else self.started
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+        self.reasoning_tokens = 0
+        self.first_token_s: float | None = None
+        self._timings: list[RequestTiming] = []
+
+    def add_prompt(self, tokens: int) -> None:
+        """Count the tokens of a prompt."""
+        self.prompt_tokens += tokens
+
+    def add(self, number: int, output: GenerationOutput, *, is_reasoning: bool = False) -> None:
+        """Count a piece of the sample with a number."""
+        self.completion_tokens += len(output.tokens)
+        if is_reasoning:
+            self.reasoning_tokens += len(output.tokens)
+        if self.first_token_s is None:
+            self.first_token_s = time.time() - self._received
+        if output.finish_reason is not None:
+            if number == 0:
+                self.cached_tokens = output.cached_tokens
+            if output.timing is not None:
+                self._timings.append(output.timing)
+
+    @property
+    def usage(self) -> UsageInfo:
+        """The tokens so far."""
+        return UsageInfo(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            total_tokens=self.prompt_tokens + self.completion_tokens,
+            prompt_tokens_details=PromptTokensDetails(cached_tokens=self.cached_tokens),
+            completion_tokens_details=CompletionTokensDetails(reasoning_tokens=self.reasoning_tokens),
+        )
+
+    @property
+    def timing(self) -> Timing:
+        """Where the time went, since the request arrived.
+
+        Of several samples, which run at the same time, the one that took longest counts.
+        """
+        total = time.time() - self._received
+        longest = max(
+            self._timings,
+            key=lambda timing: timing.queue + timing.prefill + timing.decode,
+            default=RequestTiming(queue=0.0, prefill=0.0, decode=0.0),
+        )
+        queue = max(0.0, self.started - self._received) + longest.queue
+        return Timing(
+            queue=queue,
+            prefill=longest.prefill,
+            decode=longest.decode,
+            server=total - queue - longest.prefill - longest.decode,
+        )
