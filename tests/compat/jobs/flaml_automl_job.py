@@ -19,7 +19,7 @@ automl.fit(
     estimator_list=["lgbm", "rf", "extra_tree"],
     eval_method="holdout",
     max_iter=TRIALS,
-    time_budget=90,
+    time_budget=1000,  # more than the test waits: the number of trials ends the search
     n_concurrent_trials=2,
     use_ray={"local_dir": ".", "name": "automl"},
     seed=1,
