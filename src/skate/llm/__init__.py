@@ -12,6 +12,7 @@ from skate.llm._engine.api import (
     Tokenizer,
     TokenLogprob,
 )
+from skate.llm._engine.loading import load_engine
 from skate.llm._finetune.api import FinetuneResult, finetune
 from skate.llm._finetune.config import DatasetConfig, FinetuneConfig
 
@@ -30,4 +31,5 @@ __all__ = [
     "TokenLogprob",
     "Tokenizer",
     "finetune",
+    "load_engine",
 ]

@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def engine(folder: Path) -> AsyncIterator[TorchEngine]:
-    engine = TorchEngine.load(folder, TorchEngineConfig(max_num_seqs=4, max_num_batched_tokens=32))
+    engine = TorchEngine.load(folder, {"max_num_seqs": 4, "max_num_batched_tokens": 32, "num_threads": 1})
     yield engine
     await engine.close()
 
@@ -348,7 +348,7 @@ async def test_a_step_that_does_not_end_is_reported(
 
 
 async def test_a_closed_engine_says_so(folder: Path) -> None:
-    engine = TorchEngine.load(folder)
+    engine = TorchEngine.load(folder, {"num_threads": 1})
     asked = engine.generate(request(engine, max_tokens=200))
     await anext(asked)
     await engine.close()
@@ -404,10 +404,17 @@ async def test_an_adapter_that_does_not_fit_is_refused(
 async def test_a_context_that_does_not_fit_the_memory_is_shortened_and_said(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = TorchEngine.load(folder, TorchEngineConfig(kv_cache_memory_bytes=50_000))
+    engine = TorchEngine.load(folder, {"kv_cache_memory_bytes": 50_000, "num_threads": 1})
     assert engine.max_model_len == 128
     assert "the context is shortened from 256 to 128 tokens" in caplog.text
     await engine.close()
+
+
+def test_arguments_of_vllm_without_a_meaning_are_accepted_and_several_gpus_are_not() -> None:
+    settings = TorchEngineConfig.from_kwargs({"tensor_parallel_size": 1, "dtype": "auto", "max_num_seqs": 3})
+    assert settings == TorchEngineConfig(max_num_seqs=3)
+    with pytest.raises(ValueError, match="runs in one process: tensor_parallel_size must be 1, got 2"):
+        TorchEngineConfig.from_kwargs({"tensor_parallel_size": 2})
 
 
 def test_a_misspelt_argument_is_refused_with_the_nearest() -> None:
@@ -417,7 +424,7 @@ def test_a_misspelt_argument_is_refused_with_the_nearest() -> None:
 
 async def test_weights_of_four_bits_generate(folder: Path, tmp_path: Path) -> None:
     path = write_model(tmp_path, hidden_size=64, head_dim=16)
-    engine = TorchEngine.load(path, TorchEngineConfig(quantization="int4"))
+    engine = TorchEngine.load(path, {"quantization": "int4", "num_threads": 1})
     alone = await text_of(engine)
     assert (await asyncio.gather(text_of(engine), text_of(engine, "other")))[0] == alone
     await engine.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from skate.cli.llm import finetune
+from skate.cli.llm import finetune, models
 
 
 @click.group()
@@ -12,5 +12,5 @@ def llm() -> None:
     """Train and use language models."""
 
 
-for _command in (finetune.finetune, finetune.check):
+for _command in (finetune.finetune, finetune.check, models.serve, models.chat, models.bench):
     llm.add_command(_command)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import llguidance
 
 # A model could otherwise write white space up to its last token.
-_JSON = {"whitespace_pattern": r"[ \n\t]{0,16}"}
+_JSON: Any = {"whitespace_pattern": r"[ \n\t]{0,16}"}
 
 
 class GrammarCompiler:

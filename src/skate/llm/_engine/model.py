@@ -25,6 +25,22 @@ from skate.llm._engine.weights import llama_names
 
 _log = logging.getLogger("skate.llm")
 _DEVICE, _DTYPE = torch.device("cpu"), torch.float32
+# Arguments of vLLM's engine. The first must be 1 here; the others have no effect.
+_SINGLE = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_WITHOUT_EFFECT = (
+    "disable_log_requests",
+    "disable_log_stats",
+    "distributed_executor_backend",
+    "dtype",
+    "enable_chunked_prefill",
+    "enable_lora",
+    "enforce_eager",
+    "gpu_memory_utilization",
+    "max_lora_rank",
+    "max_loras",
+    "swap_space",
+    "trust_remote_code",
+)
 _MEMORY_SHARE = 0.5  # of the free memory, at most, for the KV cache
 
 
@@ -41,6 +57,7 @@ class TorchEngineConfig:
         quantization: `"int4"` stores the matrices in 4 bits.
         kv_cache_memory_bytes: Memory for the KV cache; None takes what the other settings need, or half of the free
             memory if that is less.
+        num_threads: Threads of a step; None takes one for each CPU that the process may use.
 
     Raises:
         ValueError: If a value is outside its range.
@@ -53,9 +70,10 @@ class TorchEngineConfig:
     enable_prefix_caching: bool = True
     quantization: Literal["int4"] | None = None
     kv_cache_memory_bytes: int | None = None
+    num_threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"):
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -71,14 +89,22 @@ class TorchEngineConfig:
     def from_kwargs(cls, kwargs: Mapping[str, Any]) -> TorchEngineConfig:
         """Make a configuration from engine arguments.
 
+        Arguments of vLLM that have no meaning for one process on a CPU are left out, if their value asks for nothing
+        that the engine does not do.
+
         Raises:
-            ValueError: If an argument is unknown; the message names the nearest.
+            ValueError: If an argument is unknown, and the message names the nearest; or if it asks for several GPUs.
         """
         known = [each.name for each in fields(cls)]
-        for name in kwargs:
-            if name not in known:
+        settings = {}
+        for name, value in kwargs.items():
+            if name in known:
+                settings[name] = value
+            elif name in _SINGLE and value not in (None, 1):
+                raise ValueError(f"the torch engine runs in one process: {name} must be 1, got {value}")
+            elif name not in _WITHOUT_EFFECT and name not in _SINGLE:
                 raise ValueError(f"the torch engine has no argument {name!r}.{did_you_mean(name, known)}")
-        return cls(**kwargs)
+        return cls(**settings)
 
 
 class Model:
@@ -94,7 +120,7 @@ class Model:
         self.adapters: dict[str, Adapter] = {}
         self.max_model_len, self._blocks = _size_cache(self.config, settings)
         self._files = files
-        self._settings = settings
+        self.settings = settings
         self._decoder: Decoder | None = self.make_decoder(files.tensors())
         self._cache: KVCache | None = self._make_cache()
         self.scheduler = Scheduler(
@@ -120,7 +146,7 @@ class Model:
         return Decoder(
             self.config,
             dict(llama_names(self.config.model_type, tensors)),
-            make_linear=TransposedLinear if self._settings.quantization is None else Int4Linear,
+            make_linear=TransposedLinear if self.settings.quantization is None else Int4Linear,
             device=_DEVICE,
             dtype=_DTYPE,
             max_length=self.max_model_len,
@@ -151,7 +177,7 @@ class Model:
             self._cache = self._make_cache()
 
     def _make_cache(self) -> KVCache:
-        return KVCache(self.config, self._blocks, self._settings.block_size, _DTYPE, _DEVICE)
+        return KVCache(self.config, self._blocks, self.settings.block_size, _DTYPE, _DEVICE)
 
 
 def _size_cache(config: ModelConfig, settings: TorchEngineConfig) -> tuple[int, int]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,6 +26,9 @@ from skate.llm._engine.model import Model, TorchEngineConfig
 from skate.llm._engine.model_files import open_model
 from skate.llm._engine.sampler import RequestSampler
 from skate.llm._engine.scheduler import Sequence as TokenSequence
+from skate.llm._engine.tokenizer import TextTokenizer
+
+_log = logging.getLogger("skate.llm")
 
 
 class TorchEngine:
@@ -48,14 +55,44 @@ class TorchEngine:
         self._loop = EngineLoop(model)
 
     @classmethod
-    def load(cls, path: str | Path, settings: TorchEngineConfig | None = None) -> TorchEngine:
+    def load(
+        cls,
+        path: str | Path,
+        engine_kwargs: Mapping[str, Any] | None = None,
+        *,
+        tokenizer: str | Path | None = None,
+    ) -> TorchEngine:
         """Load a model: a folder with safetensors, a GGUF file, or an id on the hub.
+
+        Args:
+            path: The model.
+            engine_kwargs: Fields of `TorchEngineConfig`.
+            tokenizer: A folder with another tokenizer.
 
         Raises:
             FileNotFoundError: If a file is missing.
             ValueError: If the engine does not support the model, or its files do not fit together.
         """
-        return cls(Model(open_model(path), settings or TorchEngineConfig()))
+        settings = TorchEngineConfig.from_kwargs(engine_kwargs or {})
+        torch.set_num_threads(settings.num_threads or len(os.sched_getaffinity(0)))
+        files = open_model(path)
+        if tokenizer is not None:
+            folder, eos = Path(tokenizer), files.tokenizer.eos_token_ids
+            files = replace(
+                files, open_tokenizer=lambda: TextTokenizer.from_folder(folder, eos_token_ids=eos)
+            )
+        engine = cls(Model(files, settings))
+        _log.info("%s: %s", files.name, engine.describe())
+        return engine
+
+    def describe(self) -> str:
+        """Describe the engine in one line."""
+        config, pool = self._model.config, self._model.scheduler.pool
+        weights = self._model.settings.quantization or "float32"
+        return (
+            f"torch engine on the CPU with {torch.get_num_threads()} threads; {config.model_type} in {weights}, "
+            f"context of {self.max_model_len} tokens, KV cache of {pool.count * pool.block_size} tokens"
+        )
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
         """Continue a prompt. Leaving the loop over the pieces aborts the request.

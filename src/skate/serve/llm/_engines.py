@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
 from skate._base.suggestions import did_you_mean
-from skate.llm import Engine
+from skate.llm import Engine, load_engine
 from skate.serve.llm._config import LLMConfig
+from skate.serve.llm._downloads import download_folder
 from skate.serve.llm._imports import import_object
 
 __all__ = ["ENGINES", "start_engine"]
@@ -33,16 +33,10 @@ def _factory(choice: str | Callable[..., Any]) -> Callable[[LLMConfig], Engine]:
     if not isinstance(choice, str):
         return choice
     name = choice.lower()
-    if name == "auto":
-        name = "vllm" if _is_installed("vllm") else "torch"
+    if name in ("auto", "torch"):
+        return _load_torch_engine
     if name == "vllm":
-        if not _is_installed("vllm"):
-            raise ImportError("llm_engine='vLLM' needs vllm: pip install vllm. Or set llm_engine='torch'.")
-        raise NotImplementedError("llm_engine='vLLM' is not connected yet: set llm_engine='torch'.")
-    if name == "torch":
-        if not _is_installed("torch"):
-            raise ImportError("llm_engine='torch' needs torch: pip install 'skate[llm]'")
-        raise NotImplementedError("llm_engine='torch' is not connected yet.")
+        raise NotImplementedError("llm_engine='vLLM' is not supported yet: set llm_engine='torch'.")
     if ":" in choice or "." in choice:
         return import_object("llm_engine", choice)  # type: ignore[no-any-return]  # the user's function
     raise ValueError(
@@ -51,5 +45,10 @@ def _factory(choice: str | Callable[..., Any]) -> Callable[[LLMConfig], Engine]:
     )
 
 
-def _is_installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
+def _load_torch_engine(config: LLMConfig) -> Engine:
+    loading = config.model_loading_config
+    source = loading.model_source or loading.model_id
+    path = source if isinstance(source, str) else source.bucket_uri or loading.model_id
+    if "://" in path:
+        path = str(download_folder(path))
+    return load_engine(path, tokenizer=loading.tokenizer_source, **config.engine_kwargs)

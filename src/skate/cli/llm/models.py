@@ -1,0 +1,271 @@
+"""`skate llm serve`, `skate llm chat` and `skate llm bench`: use a model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import statistics
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from skate.cli.output import TABLE, format_option, say, write_block, write_json
+
+if TYPE_CHECKING:
+    from skate.llm import Engine, SamplingParams
+    from skate.llm._engine.torch_engine import TorchEngine
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _model_arguments(command: F) -> F:
+    """Add the model and the settings of its engine."""
+    command = click.option(
+        "--engine-arg",
+        "arguments",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="A further argument of the engine. The value is YAML. Repeatable.",
+    )(command)
+    command = click.option(
+        "--quantization", type=click.Choice(["int4"]), help="Store matrices in fewer bits."
+    )(command)
+    command = click.option(
+        "--max-model-len", type=int, help="The most tokens of a prompt and its answer together."
+    )(command)
+    return click.argument("model")(command)
+
+
+def _engine_kwargs(
+    arguments: tuple[str, ...], max_model_len: int | None, quantization: str | None
+) -> dict[str, Any]:
+    import yaml  # type: ignore[import-untyped]  # no stubs
+
+    settings: dict[str, Any] = {"max_model_len": max_model_len, "quantization": quantization}
+    for argument in arguments:
+        key, separator, value = argument.partition("=")
+        if not separator:
+            raise click.UsageError(f"--engine-arg takes KEY=VALUE, got {argument!r}")
+        settings[key.replace("-", "_")] = yaml.safe_load(value)
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+@contextlib.contextmanager
+def _reported_errors() -> Iterator[None]:
+    """Show errors of the model's files and settings without a traceback."""
+    try:
+        yield
+    except (FileNotFoundError, ImportError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@asynccontextmanager
+async def _loaded(model: str, settings: dict[str, Any]) -> AsyncIterator[TorchEngine]:
+    from skate.llm import load_engine
+
+    with _reported_errors():
+        engine = await asyncio.to_thread(lambda: load_engine(model, **settings))
+    say(engine.describe())
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+@click.command()
+@_model_arguments
+@click.option("--name", help="The name that clients ask for. Default: the last part of MODEL.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8000, show_default=True, help="The port to listen on; 0 chooses a free one.")
+@click.option("--api-key", "api_keys", multiple=True, help="A key that clients must send. Repeatable.")
+def serve(
+    model: str,
+    max_model_len: int | None,
+    quantization: str | None,
+    arguments: tuple[str, ...],
+    name: str | None,
+    host: str,
+    port: int,
+    api_keys: tuple[str, ...],
+) -> None:
+    """Serve a model over OpenAI's API until Ctrl-C.
+
+    MODEL is a folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub.
+    """
+    from skate import serve as serving
+    from skate.serve.llm import LLMConfig, ModelLoadingConfig, build_openai_app
+
+    name = name or Path(model).stem
+    config = LLMConfig(
+        model_loading_config=ModelLoadingConfig(model_id=name, model_source=model),
+        engine_kwargs=_engine_kwargs(arguments, max_model_len, quantization),
+    )
+    options: dict[str, Any] = (
+        {"ingress_cls_config": {"ingress_extra_kwargs": {"api_keys": list(api_keys)}}} if api_keys else {}
+    )
+    serving.start(http_options={"host": host, "port": port})
+    try:
+        serving.run(build_openai_app({"llm_configs": [config], **options}))
+        bound_host, bound_port = serving.address()
+        say(f"{name} is served at http://{bound_host}:{bound_port}/v1; Ctrl-C ends it")
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+    finally:
+        serving.shutdown()
+
+
+@click.command()
+@_model_arguments
+@click.option("--system", help="An instruction for the whole conversation.")
+@click.option("--message", help="Ask one question, print the answer, and end.")
+@click.option(
+    "--max-tokens", type=int, help="The most tokens of an answer. Default: the rest of the context."
+)
+@click.option(
+    "--temperature", type=float, default=0.7, show_default=True, help="0 always gives the same answer."
+)
+@click.option("--seed", type=int, help="Repeat the answers of an earlier run with the same seed.")
+def chat(
+    model: str,
+    max_model_len: int | None,
+    quantization: str | None,
+    arguments: tuple[str, ...],
+    system: str | None,
+    message: str | None,
+    max_tokens: int | None,
+    temperature: float,
+    seed: int | None,
+) -> None:
+    """Talk to a model in the terminal.
+
+    MODEL is a folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub. Ctrl-D ends
+    the conversation.
+    """
+    from skate.llm import SamplingParams
+
+    settings = _engine_kwargs(arguments, max_model_len, quantization)
+    with _reported_errors():
+        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
+    messages = [{"role": "system", "content": system}] if system else []
+
+    async def talk() -> None:
+        async with _loaded(model, settings) as engine:
+            questions = iter([message]) if message is not None else _questions()
+            while (question := await asyncio.to_thread(next, questions, None)) is not None:
+                messages.append({"role": "user", "content": question})
+                answer = ""
+                with _reported_errors():
+                    async for text in _answer(engine, messages, params):
+                        answer += text
+                        click.echo(text, nl=False)
+                        sys.stdout.flush()
+                click.echo()
+                messages.append({"role": "assistant", "content": answer})
+
+    asyncio.run(talk())
+
+
+def _questions() -> Iterator[str]:
+    """Read a line at a time; show a prompt if a person types."""
+    while True:
+        if sys.stdin.isatty():
+            click.echo("> ", nl=False, err=True)
+        line = sys.stdin.readline()
+        if not line:
+            return
+        if line.strip():
+            yield line.rstrip("\n")
+
+
+_numbers = itertools.count()
+
+
+async def _answer(
+    engine: Engine, messages: list[dict[str, str]], params: SamplingParams
+) -> AsyncIterator[str]:
+    from skate.llm import GenerationRequest
+
+    tokenizer = engine.tokenizer
+    if tokenizer.has_chat_template:
+        prompt = tokenizer.encode(tokenizer.apply_chat_template(messages), add_special_tokens=False)
+    else:
+        prompt = tokenizer.encode("\n".join(each["content"] for each in messages))
+    request = GenerationRequest(request_id=str(next(_numbers)), prompt=prompt, params=params)
+    async for piece in engine.generate(request):
+        yield piece.text
+
+
+@click.command()
+@_model_arguments
+@click.option("--streams", default=16, show_default=True, help="Requests that run at a time.")
+@click.option("--input-tokens", default=64, show_default=True, help="Tokens of each prompt.")
+@click.option("--output-tokens", default=64, show_default=True, help="Tokens of each answer.")
+@format_option
+def bench(
+    model: str,
+    max_model_len: int | None,
+    quantization: str | None,
+    arguments: tuple[str, ...],
+    streams: int,
+    input_tokens: int,
+    output_tokens: int,
+    format_: str,
+) -> None:
+    """Measure how fast a model generates on this machine.
+
+    MODEL is a folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub. The prompts
+    are random tokens, and share no prefix.
+    """
+    settings = {"max_num_seqs": streams, "max_num_batched_tokens": max(256, streams)}
+    settings |= _engine_kwargs(arguments, max_model_len, quantization)
+
+    async def measure() -> dict[str, Any]:
+        async with _loaded(model, settings) as engine:
+            with _reported_errors():
+                await _generate_at_once(engine, 1, input_tokens, 2)  # warm up
+                return await _generate_at_once(engine, streams, input_tokens, output_tokens)
+
+    row = asyncio.run(measure())
+    if format_ == TABLE:
+        write_block(row)
+    else:
+        write_json(row)
+
+
+async def _generate_at_once(engine: Engine, streams: int, inputs: int, outputs: int) -> dict[str, Any]:
+    """Generate in several streams, and return the rates."""
+    import random
+
+    from skate.llm import GenerationRequest, SamplingParams
+
+    rng = random.Random(streams)
+    started = time.perf_counter()
+    first_tokens: list[float] = []
+
+    async def run() -> None:
+        request = GenerationRequest(
+            request_id=str(next(_numbers)),
+            prompt=[rng.randrange(engine.tokenizer.vocab_size) for _ in range(inputs)],
+            params=SamplingParams(temperature=0, max_tokens=outputs, ignore_eos=True),
+        )
+        is_first = True
+        async for _ in engine.generate(request):
+            if is_first:
+                first_tokens.append(time.perf_counter() - started)
+                is_first = False
+
+    await asyncio.gather(*(run() for _ in range(streams)))
+    elapsed = time.perf_counter() - started
+    return {
+        "streams": streams,
+        "tokens_per_second": round(streams * outputs / elapsed, 1),
+        "seconds_to_first_token": round(statistics.median(first_tokens), 3),
+        "seconds": round(elapsed, 2),
+    }
