@@ -22,6 +22,7 @@ BEGIN, END = "<!-- package diagram: generated -->", "<!-- end of package diagram
 # Packages in the diagram, and what each holds. A module belongs to the longest prefix; other modules are the API.
 PACKAGES = {
     "skate.cli": "command line",
+    "skate.llm": "language models",
     "skate.serve": "serving",
     "skate.tune": "hyper-parameter search",
     "skate.train": "training",

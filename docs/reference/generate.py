@@ -23,6 +23,7 @@ PAGES = (
     ("train.md", "Training", ("skate.train",)),
     ("tune.md", "Tuning", ("skate.tune",)),
     ("serve.md", "Serving", ("skate.serve",)),
+    ("llm.md", "Language models", ("skate.llm",)),
     ("core.md", "The core API", ("skate",)),
 )
 COMMANDS = "cli.md"

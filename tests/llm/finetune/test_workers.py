@@ -57,23 +57,24 @@ def killing_worker(settings: dict[str, Any]) -> Any:
 loop_train_worker = loop.train_worker
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
 def test_a_run_whose_worker_is_killed_has_the_losses_of_one_that_is_not(
-    config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+    config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys: dict[str, Any] = {"adapter": "lora", "val_set_size": 3, "gradient_accumulation_steps": 1}
-    keys |= {"save_steps": 2, "num_epochs": 3, "micro_batch_size": 2}
-    one = losses(config(chats(26), output_dir=tmp_path / "one", **{**keys, "micro_batch_size": 4}))
+    keys: dict[str, Any] = {"adapter": "lora", "val_set_size": 3, "save_steps": 2, "num_epochs": 3}
+    expected = losses(config(chats(26), micro_batch_size=4, output_dir=tmp_path / "one", **keys))
+    weights = _weights(tmp_path / "one" / "model")
+    assert len(expected) > 10
     monkeypatch.setattr(loop, "train_worker", killing_worker)
-    made = config(num_workers=2, max_failures=1, strategy=strategy, output_dir=tmp_path / "two", **keys)
-    two = losses(made)
-    assert (tmp_path / "two" / "killed").exists()
-    assert len(two) > 10
-    assert two == pytest.approx(one, abs=1e-5)
-    weights = [_weights(tmp_path / name / "model") for name in ("one", "two")]
-    assert weights[0].keys() == weights[1].keys()
-    for name, weight in weights[0].items():
-        assert (weight - weights[1][name]).abs().max() < 1e-4, name
+    keys |= {"micro_batch_size": 2, "num_workers": 2, "max_failures": 1}
+    for strategy in ("ddp", "fsdp2"):
+        folder = tmp_path / strategy
+        found = losses(config(strategy=strategy, output_dir=folder, **keys))
+        assert (folder / "killed").exists()
+        assert found == pytest.approx(expected, abs=1e-5), strategy
+        exported = _weights(folder / "model")
+        assert exported.keys() == weights.keys()
+        for name, weight in weights.items():
+            assert (weight - exported[name]).abs().max() < 1e-4, (strategy, name)
 
 
 def _weights(folder: Path) -> dict[str, Any]:

@@ -311,13 +311,7 @@ def _preloaded(config: FinetuneConfig) -> list[str]:
     from skate.llm._finetune.base_model import read_model_config
 
     kind = read_model_config(config.base_model).model_type
-    modules = [
-        "transformers.modeling_utils",
-        "safetensors.torch",
-        f"transformers.models.{kind}.modeling_{kind}",
-    ]
-    if config.adapter is not None:
-        modules.append("peft")
+    modules = ("transformers.modeling_utils", f"transformers.models.{kind}.modeling_{kind}", "peft")
     return [name for name in modules if _is_importable(name)]
 
 
