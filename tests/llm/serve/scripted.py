@@ -362,4 +362,5 @@ def _logprobs(token: int, wanted: int | None) -> tuple[TokenLogprob, ...] | None
 
 def start(config: Any) -> ScriptedEngine:
     """Start the engine of a configuration: `llm_engine=start`."""
-    return ScriptedEngine(**config.engine_kwargs)
+    options = {name: value for name, value in config.engine_kwargs.items() if name != "data_parallel_size"}
+    return ScriptedEngine(**options)

@@ -35,7 +35,11 @@ class ConfigModel(BaseModel):
     """A frozen model that rejects unknown fields and names the nearest known one."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, protected_namespaces=(), arbitrary_types_allowed=True
+        extra="forbid",
+        frozen=True,
+        protected_namespaces=(),
+        arbitrary_types_allowed=True,
+        defer_build=True,
     )
 
     @model_validator(mode="before")

@@ -213,13 +213,13 @@ class LLMRouter(OpenAiIngress):
         )
 
     @classmethod
-    def as_deployment(cls, llm_configs: list[LLMConfig] | None = None) -> serve.Deployment:
+    def as_deployment(cls, llm_configs: list[LLMConfig] | None = None) -> serve.Deployment[Any]:
         """Return the deployment, which `bind` gives the models.
 
         Args:
             llm_configs: The configurations of the models, which decide the number of replicas.
         """
-        made: serve.Deployment = serve.deployment(serve.ingress(None)(cls)).options(
+        made: serve.Deployment[Any] = serve.deployment(serve.ingress(None)(cls)).options(
             **cls.get_deployment_options(llm_configs)
         )
         return made

@@ -14,8 +14,8 @@ BLOCK = 64  # characters
 class PrefixIndex:
     """Remember the beginnings of texts by replica, in blocks, as engines cache them.
 
-    A block's key is a hash of the text up to its end, so that a match of a block is a match of everything before it. When
-    the index is full, the least recently used blocks are dropped.
+    A block's key is a hash of the text up to its end, so that a match of a block is a match of everything before it.
+    When the index is full, the least recently used blocks are dropped.
 
     >>> index = PrefixIndex(max_characters=1000)
     >>> index.insert("a" * 128, "replica 1")

@@ -23,9 +23,9 @@ __all__ = ["KVAwareRouter", "PrefixCacheAffinityRouter"]
 class PrefixCacheAffinityRouter(LocalityMixin, MultiplexMixin, RequestRouter):
     """Send requests whose prompts begin alike to the same replica, whose engine has cached the beginning.
 
-    A request goes to the replica that has seen most of its prompt. If none has seen enough of it, the request goes to the
-    replica with the least to remember. If the replicas' loads differ too much, the less busy of two random replicas is
-    chosen. A replica without room is passed over.
+    A request goes to the replica that has seen most of its prompt. If none has seen enough of it, the request goes to
+    the replica with the least to remember. If the replicas' loads differ too much, the less busy of two random replicas
+    is chosen. A replica without room is passed over.
 
     Name it in `deployment_config`; `request_router_kwargs` are the arguments of `initialize_state`:
 
@@ -48,7 +48,7 @@ class PrefixCacheAffinityRouter(LocalityMixin, MultiplexMixin, RequestRouter):
         """Configure the router.
 
         Args:
-            imbalanced_threshold: The difference of the replicas' numbers of requests from which on only the load counts.
+            imbalanced_threshold: Only the load counts if the replicas' numbers of requests differ by more than this.
             match_rate_threshold: The part of a prompt that a replica must have seen to be preferred.
             do_eviction: Has no effect: the router's memory is always limited.
             eviction_threshold_chars: The most characters of prompts to remember.

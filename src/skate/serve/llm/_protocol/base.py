@@ -53,7 +53,7 @@ def new_id(prefix: str) -> str:
 class ResponseModel(BaseModel):
     """A part of a response."""
 
-    model_config = ConfigDict(protected_namespaces=())
+    model_config = ConfigDict(protected_namespaces=(), defer_build=True)
 
     always_sent: ClassVar[tuple[str, ...]] = ()
     """Fields that are sent as null. Others are left out when they are None."""
@@ -163,7 +163,7 @@ def _rebuild_error(
 class RequestModel(BaseModel):
     """A request, or a part of one, that rejects unknown fields and names the nearest known one."""
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -431,13 +431,13 @@ class LLMServer:
             await engine.close()
 
     @classmethod
-    def as_deployment(cls, deployment_options: Mapping[str, Any] | None = None) -> serve.Deployment:
+    def as_deployment(cls, deployment_options: Mapping[str, Any] | None = None) -> serve.Deployment[Any]:
         """Return the deployment of the class: an older way than `build_llm_deployment`.
 
         Args:
             deployment_options: Options of the deployment, such as those of `LLMConfig.get_serve_options`.
         """
-        made: serve.Deployment = serve.deployment(cls).options(**(deployment_options or {}))
+        made: serve.Deployment[Any] = serve.deployment(cls).options(**(deployment_options or {}))
         return made
 
     @classmethod

@@ -126,6 +126,7 @@ class ToolCallParser:
     count: int = 0
     _state: str = "text"
     _held: str = ""
+    _skips_spaces: bool = False
 
     def feed(self, text: str, *, is_last: bool = False) -> Iterator[Part]:
         """Yield the parts that are complete with the next piece of text."""
@@ -142,8 +143,9 @@ class ToolCallParser:
                 return
 
     def _text(self, is_last: bool) -> Iterator[Part]:
-        if self.count:  # calls are separated by line breaks
+        if self._skips_spaces:
             self._held = self._held.lstrip()
+            self._skips_spaces = not self._held
         before, opening, after = self._held.partition(CALL_OPEN)
         if opening:
             self._state, self._held = "head", after
@@ -164,6 +166,7 @@ class ToolCallParser:
         index = self.count
         if ending:
             self._state, self._held = "text", after
+            self._skips_spaces = True  # calls are separated by line breaks
             self.count += 1
         else:
             keep = 0 if is_last else held_back(before, _CALL_END)
