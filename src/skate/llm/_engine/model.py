@@ -26,8 +26,9 @@ from skate.llm._engine.weights import llama_names
 _log = logging.getLogger("skate.llm")
 _DEVICE, _DTYPE = torch.device("cpu"), torch.float32
 # Arguments of vLLM's engine. The first must be 1 here; the others have no effect.
-_SINGLE = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_SINGLE = ("tensor_parallel_size", "pipeline_parallel_size")
 _WITHOUT_EFFECT = (
+    "data_parallel_size",  # is the number of replicas
     "disable_log_requests",
     "disable_log_stats",
     "distributed_executor_backend",
