@@ -6,6 +6,7 @@ open NAME           open a gate
 hang NAME           generate nothing until the request is aborted
 await running NAME  end as soon as `hang NAME` runs
 await aborted NAME  end as soon as `hang NAME` was aborted
+stick TEXT          generate TEXT, and never answer a health check again
 refuse TEXT         raise ValueError before the first token
 crash TEXT          generate TEXT and raise RuntimeError
 die TEXT            generate TEXT and raise EngineDeadError, as all later requests and health checks do
@@ -123,6 +124,7 @@ class ScriptedEngine:
         self._seen: set[tuple[str, tuple[int, ...]]] = set()
         self._adapters: dict[str, str] = {}
         self._is_asleep = False
+        self._is_stuck = False
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
         self._check_alive()
@@ -149,6 +151,8 @@ class ScriptedEngine:
                 await asyncio.Event().wait()
             finally:
                 self._gates[f"aborted {rest}"].set()
+        elif name == "stick":
+            self._is_stuck = True
         elif name == "report":
             rest = json.dumps(self._report(request))
         gate, ends_with = None, ""
@@ -185,7 +189,19 @@ class ScriptedEngine:
         text = self.tokenizer.decode(request.prompt, skip_special_tokens=False).removeprefix("<|bos|>")
         _, marker, after = text.rpartition("<|im_start|>user\n")
         command = after.partition("<|im_end|>")[0] if marker else text
-        known = ["say", "gate", "open", "hang", "await", "refuse", "crash", "die", "report", "random"]
+        known = [
+            "say",
+            "gate",
+            "open",
+            "hang",
+            "await",
+            "stick",
+            "refuse",
+            "crash",
+            "die",
+            "report",
+            "random",
+        ]
         return command if command.partition(" ")[0] in known else f"say {command}"
 
     def _report(self, request: GenerationRequest) -> dict[str, Any]:
@@ -313,6 +329,8 @@ class ScriptedEngine:
         return vectors
 
     async def check_health(self) -> None:
+        if self._is_stuck:
+            await asyncio.Event().wait()
         self._check_alive()
 
     def _check_alive(self) -> None:
