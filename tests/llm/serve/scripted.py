@@ -62,7 +62,7 @@ class SmallTokenizer:
         made.add_special_tokens(["<|bos|>", "<|im_start|>", "<|im_end|>", *special])
         made.add_tokens(list(markers))
         self._tokenizer = made
-        self._template = template
+        self._compiled = self._compile(template)
         self.vocab_size: int = made.get_vocab_size()
         self.bos_token_id: int | None = made.token_to_id("<|bos|>")
         self.eos_token_ids: tuple[int, ...] = (made.token_to_id("<|im_end|>"),)
@@ -86,15 +86,7 @@ class SmallTokenizer:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        def fail(message: str) -> None:
-            raise TemplateError(message)
-
-        environment = ImmutableSandboxedEnvironment(trim_blocks=False)
-        environment.globals["raise_exception"] = fail
-        return environment.from_string(self._template).render(
+        return self._compiled.render(
             messages=messages,
             tools=tools,
             add_generation_prompt=add_generation_prompt,
@@ -102,6 +94,17 @@ class SmallTokenizer:
             bos="<|bos|>",
             **variables,
         )
+
+    def _compile(self, template: str) -> Any:
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        def fail(message: str) -> None:
+            raise TemplateError(message)
+
+        environment = ImmutableSandboxedEnvironment()
+        environment.globals["raise_exception"] = fail
+        return environment.from_string(template)
 
     @property
     def grammar_tokenizer(self) -> Any:

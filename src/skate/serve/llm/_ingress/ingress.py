@@ -29,6 +29,7 @@ from skate.serve.llm._protocol.base import (
     RawRequestInfo,
     RequestError,
     RequestModel,
+    Timing,
     parse_body,
 )
 from skate.serve.llm._protocol.chat import ChatCompletionRequest
@@ -211,6 +212,10 @@ class OpenAiIngress:
         if isinstance(first, str):
             is_anthropic = request.url.path.startswith(_ANTHROPIC)
             return EventStream(first, events, _anthropic_event if is_anthropic else _error_event)
+        timing: Timing | None = getattr(first, "timing", None)
+        if timing is not None:  # the way back from the replica counts, too
+            others = timing.queue + timing.prefill + timing.decode
+            timing.server = round(max(timing.server, time.time() - info.received - others), 6)
         return json_response(first)
 
     # ------------------------------------------------------------ the application

@@ -20,7 +20,14 @@ _MAX_CHARACTERS_PER_TOKEN = 64
 
 # Variables of chat templates that the request's other fields decide, and the template itself, which clients must not
 # replace.
-_RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize")
+_RESERVED = (
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "tokenize",
+)
 
 
 @dataclass(frozen=True, slots=True)
