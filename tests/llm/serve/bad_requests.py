@@ -104,6 +104,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"tools": "all"}, "tools"),
     ({"reasoning_effort": "extreme"}, "reasoning_effort"),
     ({"chat_template_kwargs": {"messages": []}}, "must not contain 'messages'"),
+    ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "must not contain 'chat_template'"),
     ({"chat_template_kwargs": 5}, "chat_template_kwargs"),
     ({"continue_final_message": True, "add_generation_prompt": True}, "cannot both"),
     ({"priority": 2**80}, "priority"),

@@ -6,6 +6,7 @@ open NAME           open a gate
 hang NAME           generate nothing until the request is aborted
 await running NAME  end as soon as `hang NAME` runs
 await aborted NAME  end as soon as `hang NAME` was aborted
+stick TEXT          generate TEXT, and never answer a health check again
 refuse TEXT         raise ValueError before the first token
 crash TEXT          generate TEXT and raise RuntimeError
 die TEXT            generate TEXT and raise EngineDeadError, as all later requests and health checks do
@@ -61,7 +62,7 @@ class SmallTokenizer:
         made.add_special_tokens(["<|bos|>", "<|im_start|>", "<|im_end|>", *special])
         made.add_tokens(list(markers))
         self._tokenizer = made
-        self._template = template
+        self._compiled = self._compile(template)
         self.vocab_size: int = made.get_vocab_size()
         self.bos_token_id: int | None = made.token_to_id("<|bos|>")
         self.eos_token_ids: tuple[int, ...] = (made.token_to_id("<|im_end|>"),)
@@ -85,15 +86,7 @@ class SmallTokenizer:
         continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
-        from jinja2 import TemplateError
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        def fail(message: str) -> None:
-            raise TemplateError(message)
-
-        environment = ImmutableSandboxedEnvironment(trim_blocks=False)
-        environment.globals["raise_exception"] = fail
-        return environment.from_string(self._template).render(
+        return self._compiled.render(
             messages=messages,
             tools=tools,
             add_generation_prompt=add_generation_prompt,
@@ -101,6 +94,17 @@ class SmallTokenizer:
             bos="<|bos|>",
             **variables,
         )
+
+    def _compile(self, template: str) -> Any:
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+        def fail(message: str) -> None:
+            raise TemplateError(message)
+
+        environment = ImmutableSandboxedEnvironment()
+        environment.globals["raise_exception"] = fail
+        return environment.from_string(template)
 
     @property
     def grammar_tokenizer(self) -> Any:
@@ -123,6 +127,7 @@ class ScriptedEngine:
         self._seen: set[tuple[str, tuple[int, ...]]] = set()
         self._adapters: dict[str, str] = {}
         self._is_asleep = False
+        self._is_stuck = False
 
     async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
         self._check_alive()
@@ -149,6 +154,8 @@ class ScriptedEngine:
                 await asyncio.Event().wait()
             finally:
                 self._gates[f"aborted {rest}"].set()
+        elif name == "stick":
+            self._is_stuck = True
         elif name == "report":
             rest = json.dumps(self._report(request))
         gate, ends_with = None, ""
@@ -185,7 +192,19 @@ class ScriptedEngine:
         text = self.tokenizer.decode(request.prompt, skip_special_tokens=False).removeprefix("<|bos|>")
         _, marker, after = text.rpartition("<|im_start|>user\n")
         command = after.partition("<|im_end|>")[0] if marker else text
-        known = ["say", "gate", "open", "hang", "await", "refuse", "crash", "die", "report", "random"]
+        known = [
+            "say",
+            "gate",
+            "open",
+            "hang",
+            "await",
+            "stick",
+            "refuse",
+            "crash",
+            "die",
+            "report",
+            "random",
+        ]
         return command if command.partition(" ")[0] in known else f"say {command}"
 
     def _report(self, request: GenerationRequest) -> dict[str, Any]:
@@ -313,6 +332,8 @@ class ScriptedEngine:
         return vectors
 
     async def check_health(self) -> None:
+        if self._is_stuck:
+            await asyncio.Event().wait()
         self._check_alive()
 
     def _check_alive(self) -> None:

@@ -259,3 +259,18 @@ def test_a_handle_answers_requests(client: openai.OpenAI) -> None:
     (error,) = handle.chat.remote(wrong)
     assert isinstance(error, ErrorResponse)
     assert error.error.code == "model_not_found"
+
+
+def test_two_requests_may_have_one_id(client: openai.OpenAI) -> None:
+    fields: dict[str, Any] = {"extra_body": {"request_id": "same"}}
+    with ThreadPoolExecutor() as pool:
+        answers = [pool.submit(ask, client, f"say {number}", **fields) for number in range(4)]
+        assert [answer.result() for answer in answers] == ["0", "1", "2", "3"]
+
+
+def test_an_engine_that_is_stuck_is_not_healthy(client: openai.OpenAI, url: str) -> None:
+    assert httpx.get(f"{url}/health").status_code == 200
+    ask(client, "stick x", "mortal")
+    answer = httpx.get(f"{url}/health", timeout=30)
+    assert answer.status_code == 503
+    assert answer.json()["models"].keys() == {"mortal"}

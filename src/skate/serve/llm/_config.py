@@ -53,27 +53,25 @@ class ConfigModel(BaseModel):
         return given
 
     @classmethod
-    def parse_yaml(cls, file: str | IO[Any], **kwargs: Any) -> Self:
+    def parse_yaml(cls, file: str | IO[Any]) -> Self:
         """Return the model that a YAML text or an open YAML file describes.
 
         Args:
             file: The text or the file.
-            **kwargs: Further arguments of `yaml.load`.
         """
         import yaml  # type: ignore[import-untyped]  # no stubs
 
-        return cls.model_validate(yaml.load(file, **{"Loader": yaml.SafeLoader, **kwargs}))
+        return cls.model_validate(yaml.safe_load(file))
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike[str], **kwargs: Any) -> Self:
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
         """Return the model that a YAML file describes.
 
         Args:
             path: The path of the file.
-            **kwargs: Further arguments of `yaml.load`.
         """
         with open(path, encoding="utf-8") as file:
-            return cls.parse_yaml(file, **kwargs)
+            return cls.parse_yaml(file)
 
 
 class ExtraFiles(ConfigModel):

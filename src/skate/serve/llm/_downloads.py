@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
+from skate._api import variables
 from skate.serve.llm._protocol.base import RequestError
 
 __all__ = ["download", "download_folder"]
@@ -52,7 +52,7 @@ def download_folder(uri: str) -> Path:
         from pyarrow import fs
     except ImportError as error:
         raise ImportError(f"Reading {uri!r} needs pyarrow: pip install 'skate[llm]'") from error
-    root = Path(os.environ.get("SKATE_CACHE_DIR") or Path.home() / ".cache" / "skate") / "llm"
+    root = Path(variables.cache_folder()) / "llm"
     target = root / hashlib.sha256(uri.encode()).hexdigest()[:32]
     if target.is_dir():
         return target

@@ -29,6 +29,7 @@ from skate.serve.llm._protocol.base import (
     RawRequestInfo,
     RequestError,
     RequestModel,
+    Timing,
     parse_body,
 )
 from skate.serve.llm._protocol.chat import ChatCompletionRequest
@@ -52,6 +53,7 @@ from skate.util import metrics
 __all__ = ["DEFAULT_ENDPOINTS", "OpenAiIngress"]
 
 _ANTHROPIC: Final = "/v1/messages"  # paths whose errors have Anthropic's shape
+_SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "x-api-key"})
 _HEALTH_TIMEOUT_S: Final = 3.0
 _DEFAULT_OPTIONS: Final = {"max_ongoing_requests": 10_000, "ray_actor_options": {"num_cpus": 0}}
 
@@ -164,18 +166,25 @@ class OpenAiIngress:
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
     async def health(self) -> Response:
-        """Answer `GET /health`: 200 if the engines of all replicas make progress, otherwise 503."""
-        handles = self._registry.handles
-        checks = [_results(handle, "check_health", timeout=_HEALTH_TIMEOUT_S) for handle in handles.values()]
-        results = await asyncio.gather(*checks, return_exceptions=True)
-        failed = {
-            model: str(result) or type(result).__name__
-            for model, result in zip(handles, results, strict=True)
-            if isinstance(result, BaseException)
-        }
+        """Answer `GET /health`: 200 if all models have replicas whose engines make progress, otherwise 503."""
+        models = self._registry.handles
+        problems = await asyncio.gather(*map(self._problem_of, models))
+        failed = {model: problem for model, problem in zip(models, problems, strict=True) if problem}
         if failed:
             return JSONResponse({"status": "unhealthy", "models": failed}, 503)
         return JSONResponse({"status": "ok"})
+
+    async def _problem_of(self, model: str) -> str | None:
+        """Return why a model cannot answer requests, or None."""
+        try:
+            results = await _results(self._registry.handles[model], "check_health", timeout=_HEALTH_TIMEOUT_S)
+        except TimeoutError:
+            return f"The engine has not answered for {_HEALTH_TIMEOUT_S:g} s."
+        except Exception as error:  # whatever the engine raises
+            return str(error) or type(error).__name__
+        if not results and not self._registry.card(model).scales_to_zero:
+            return "No replica runs."
+        return None
 
     async def metrics(self) -> Response:
         """Answer `GET /metrics`: the metrics of the session in Prometheus's text format."""
@@ -190,7 +199,8 @@ class OpenAiIngress:
 
     async def _ask(self, method: str, body: Any, request: Request) -> Response:
         """Call a method of the model that a request names, and return its answer."""
-        info = RawRequestInfo(dict(request.headers), getattr(request.state, "received", time.time()))
+        headers = {name: value for name, value in request.headers.items() if name not in _SECRET_HEADERS}
+        info = RawRequestInfo(headers, getattr(request.state, "received", time.time()))
         handle = self._registry.handle(body.model)
         events: AsyncIterator[Any] = getattr(handle, method).remote(body, info)
         try:
@@ -202,6 +212,10 @@ class OpenAiIngress:
         if isinstance(first, str):
             is_anthropic = request.url.path.startswith(_ANTHROPIC)
             return EventStream(first, events, _anthropic_event if is_anthropic else _error_event)
+        timing: Timing | None = getattr(first, "timing", None)
+        if timing is not None:  # the way back from the replica counts, too
+            others = timing.queue + timing.prefill + timing.decode
+            timing.server = round(max(timing.server, time.time() - info.received - others), 6)
         return json_response(first)
 
     # ------------------------------------------------------------ the application

@@ -74,7 +74,19 @@ class DetokenizeResponse(ResponseModel):
 
 
 class ModelCard(ResponseModel):
-    """A model that clients can use."""
+    """A model that clients can use.
+
+    Args:
+        id: Its name.
+        object: Always "model".
+        created: When the card was made, in seconds since 1970.
+        owned_by: Who offers it.
+        permission: Always empty.
+        parent: The model that an adapter adapts.
+        max_model_len: The configured length of the context, if it is configured.
+        metadata: Further facts.
+        scales_to_zero: Whether it may have no replica. It is not sent.
+    """
 
     id: str
     object: str = "model"
@@ -84,6 +96,7 @@ class ModelCard(ResponseModel):
     parent: str | None = None
     max_model_len: int | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
+    scales_to_zero: bool = Field(default=False, exclude=True)
 
 
 class ModelList(ResponseModel):
@@ -109,9 +122,16 @@ def to_model_metadata(
         "max_request_context_length": model_config.max_request_context_length,
         **(overrides or {}),
     }
-    parent = None if model_id == model_config.model_id else model_config.model_id
+    scaling = model_config.deployment_config.get("autoscaling_config")
+    least = (
+        scaling.get("min_replicas") if isinstance(scaling, dict) else getattr(scaling, "min_replicas", None)
+    )
     return ModelCard(
-        id=model_id, parent=parent, max_model_len=model_config.max_request_context_length, metadata=metadata
+        id=model_id,
+        parent=None if model_id == model_config.model_id else model_config.model_id,
+        max_model_len=model_config.max_request_context_length,
+        metadata=metadata,
+        scales_to_zero=least == 0,
     )
 
 

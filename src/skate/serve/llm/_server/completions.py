@@ -79,11 +79,10 @@ class CompletionRun:
         for text in request.prompts:
             check_length(len(text), engine.max_model_len, "prompt")
         prompts = await asyncio.to_thread(self._encode) if self._is_long else self._encode()
-        for number, (given, prompt) in enumerate(zip(request.prompts, prompts, strict=True)):
+        for given, prompt in zip(request.prompts, prompts, strict=True):
             check_context(len(prompt), request.limit, engine.max_model_len, "prompt")
             self.account.add_prompt(len(prompt))
-            id = self.id if len(prompts) == 1 else f"{self.id}-{number}"
-            self._requests += samples_of(request, id, prompt, params, self._adapter)
+            self._requests += samples_of(request, self.id, prompt, params, self._adapter)
             echo = ""
             if request.echo:
                 echo = given if isinstance(given, str) else engine.tokenizer.decode(prompt)

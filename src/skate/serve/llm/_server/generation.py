@@ -17,6 +17,7 @@ from skate.serve.llm._protocol.base import (
     RequestError,
     Timing,
     UsageInfo,
+    new_id,
 )
 from skate.serve.llm._protocol.sampling import SamplingFields
 from skate.serve.llm._server.prompts import check_tokens
@@ -73,10 +74,12 @@ def samples_of(
     adapter: str | None,
 ) -> Iterator[GenerationRequest]:
     """Yield one engine request for each sample. A seeded request gives each sample a seed of its own."""
+    # Clients may choose equal ids, but the engine tells its requests apart by them.
+    unique = new_id(f"{request_id}-")
     for number in range(request.samples):
         seed = None if params.seed is None else (params.seed + number) % _SEEDS
         yield GenerationRequest(
-            request_id=request_id if request.samples == 1 else f"{request_id}-{number}",
+            request_id=f"{unique}-{number}",
             prompt=prompt,
             params=replace(params, seed=seed),
             adapter=adapter,

@@ -18,8 +18,16 @@ __all__ = ["ChatPrompt", "check_context", "check_length", "check_tokens", "encod
 # No text has tokens as long as this on average, and a longer one would take seconds to tokenize for nothing.
 _MAX_CHARACTERS_PER_TOKEN = 64
 
-# Variables of chat templates that the request's other fields decide.
-_RESERVED = ("messages", "tools", "add_generation_prompt", "continue_final_message")
+# Variables of chat templates that the request's other fields decide, and the template itself, which clients must not
+# replace.
+_RESERVED = (
+    "messages",
+    "tools",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "tokenize",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +73,7 @@ def render_chat(
     for name in variables or ():
         if name in _RESERVED:
             raise RequestError(
-                f"`chat_template_kwargs` must not contain {name!r}: set the field of the request.",
+                f"`chat_template_kwargs` must not contain {name!r}.",
                 param="chat_template_kwargs",
             )
 
