@@ -20,7 +20,6 @@ from skate.cli.output import TABLE, format_option, say, write_block, write_json
 
 if TYPE_CHECKING:
     from skate.llm import Engine, SamplingParams
-    from skate.llm._engine.torch_engine import TorchEngine
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,11 +66,11 @@ def _reported_errors() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _loaded(model: str, settings: dict[str, Any]) -> AsyncIterator[TorchEngine]:
+async def _loaded(model: str, settings: dict[str, Any]) -> AsyncIterator[Engine]:
     from skate.llm import load_engine
 
     with _reported_errors():
-        engine = await asyncio.to_thread(lambda: load_engine(model, **settings))
+        engine: Engine = await asyncio.to_thread(lambda: load_engine(model, **settings))
     say(engine.describe())
     try:
         yield engine

@@ -206,6 +206,10 @@ class Engine(Protocol):
     tokenizer: Tokenizer
     max_model_len: int  # the most tokens of a prompt and its output together
 
+    def describe(self) -> str:
+        """Describe the engine, its model and its limits in one line."""
+        ...
+
     def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
         """Continue a prompt. Leaving the loop over the pieces aborts the request.
 
@@ -244,7 +248,11 @@ class Engine(Protocol):
         ...
 
     async def sleep(self, *, weights: bool = True, kv_cache: bool = True) -> None:
-        """Free the memory of the weights, the KV cache, or both, once no request runs."""
+        """Free the memory of the weights, the KV cache, or both.
+
+        Raises:
+            ValueError: If requests are running.
+        """
         ...
 
     async def wake_up(self) -> None:

@@ -75,6 +75,8 @@ class TorchEngine:
         """
         settings = TorchEngineConfig.from_kwargs(engine_kwargs or {})
         torch.set_num_threads(settings.num_threads or len(os.sched_getaffinity(0)))
+        if torch.cuda.is_available():
+            _log.warning("the torch engine does not use GPUs yet: it runs on the CPU")
         files = open_model(path)
         if tokenizer is not None:
             folder, eos = Path(tokenizer), files.tokenizer.eos_token_ids

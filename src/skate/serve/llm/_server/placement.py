@@ -51,7 +51,9 @@ def deployment_options(llm_config: LLMConfig) -> dict[str, Any]:
             options["placement_group_bundles"] = bundles
             options["placement_group_strategy"] = placement.get("strategy", "PACK")
     elif llm_config.accelerator_kind == "gpu" or (
-        llm_config.accelerator_kind is None and skate.cluster_resources().get("GPU", 0)
+        llm_config.accelerator_kind is None
+        and llm_config.llm_engine not in ("auto", "torch")  # which runs on CPUs
+        and skate.cluster_resources().get("GPU", 0)
     ):
         actor.setdefault("num_gpus", llm_config.num_workers)
     if llm_config.accelerator_type is not None:
