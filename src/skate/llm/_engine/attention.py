@@ -12,6 +12,11 @@ from torch.nn import functional
 
 from skate.llm._engine.model_config import FULL, ModelConfig
 
+# Sequences that generate are padded to a multiple of `_PADDING` tokens, up to `_LONGEST_PADDED`. Longer ones take a
+# call of a kernel each, which costs less than a copy of their keys and values.
+_PADDING = 64
+_LONGEST_PADDED = 512
+
 
 class KVCache:
     """Keys and values of every layer. A slot holds one token: slot `b * block_size + i` is token `i` of block `b`."""
@@ -21,8 +26,8 @@ class KVCache:
     ) -> None:
         self.block_size = block_size
         shape = (config.num_layers, 2, blocks * block_size, config.num_kv_heads, config.head_dim)
-        # Untouched pages of `empty` take no memory on a CPU.
-        self._slots = torch.empty(shape, dtype=dtype, device=device)
+        # Zeros, since slots that nobody has written yet may be read and masked. They take no memory on a CPU.
+        self._slots = torch.zeros(shape, dtype=dtype, device=device)
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the keys and the values of a layer, each of shape `(slots, heads, head_dim)`."""
@@ -53,6 +58,8 @@ class Attention(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Row:
+    """A sequence that is computed alone: a part of a prompt, or the next token of a long sequence."""
+
     tokens: slice  # of the step
     slots: slice | torch.Tensor  # of the cache, for every token of the sequence
     start: int
@@ -60,29 +67,41 @@ class _Row:
     length: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The next tokens of several short sequences, which are padded to one length."""
+
+    tokens: torch.Tensor  # of the step
+    blocks: torch.Tensor  # of the cache, of one sequence after another
+    lengths: torch.Tensor  # of the sequences: (sequences, 1)
+
+
 class PagedAttention:
     """Attention of each sequence over its own slots.
 
-    The sequences are computed one by one, so the result of one does not depend on the others.
+    A sequence that generates is padded to a multiple of `_PADDING` tokens, and computed with others of the same padded
+    length. So its result does not depend on the others, and short sequences do not cost a call of a kernel each.
     """
 
     def __init__(self, config: ModelConfig, cache: KVCache, rows: Sequence[AttentionRow]) -> None:
         self._config = config
         self._cache = cache
         self._masks: dict[tuple[int, int, int], torch.Tensor] = {}
-        self._rows = []
-        new_slots = []
+        self._rows: list[_Row] = []
+        new_slots: list[int] = []
+        short: dict[int, list[tuple[int, AttentionRow]]] = {}
         first = 0
         for row in rows:
             length = row.start + row.count
-            slots = _slots(row.blocks, length, cache.block_size)
-            self._rows.append(_Row(slice(first, first + row.count), slots, row.start, row.count, length))
-            if isinstance(slots, slice):
-                new_slots.append(torch.arange(slots.start + row.start, slots.start + length))
+            new_slots += _new_slots(row, cache.block_size)
+            if row.count == 1 and length <= _LONGEST_PADDED:
+                short.setdefault(-(-length // _PADDING), []).append((first, row))
             else:
-                new_slots.append(slots[row.start :])
+                slots = _slots(row.blocks, length, cache.block_size)
+                self._rows.append(_Row(slice(first, first + row.count), slots, row.start, row.count, length))
             first += row.count
-        self._new_slots = torch.cat(new_slots)
+        self._batches = [self._batch(padded * _PADDING, members) for padded, members in short.items()]
+        self._new_slots = torch.tensor(new_slots)
 
     def attend(
         self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
@@ -93,11 +112,52 @@ class PagedAttention:
         cached_values.index_copy_(0, self._new_slots, values)
         output = torch.empty_like(queries)
         window = self._config.windows[layer]
+        for batch in self._batches:
+            output[batch.tokens] = self._attend_batch(
+                queries[batch.tokens], cached_keys, cached_values, batch, window
+            )
         for row in self._rows:
             output[row.tokens] = self._attend_row(
                 queries[row.tokens], cached_keys[row.slots], cached_values[row.slots], row, window
             )
         return output
+
+    def _batch(self, padded: int, members: Sequence[tuple[int, AttentionRow]]) -> _Batch:
+        count = -(-padded // self._cache.block_size)
+        # Blocks beyond the end are masked; any that exists will do.
+        tables = [(*row.blocks[:count], *[0] * (count - len(row.blocks))) for _, row in members]
+        return _Batch(
+            tokens=torch.tensor([first for first, _ in members]),
+            blocks=torch.tensor(tables).flatten(),
+            lengths=torch.tensor([[row.start + 1] for _, row in members]),
+        )
+
+    def _attend_batch(
+        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, batch: _Batch, window: int
+    ) -> torch.Tensor:
+        sequences, heads, size = queries.shape[0], self._config.num_kv_heads, self._cache.block_size
+        grouped = queries.view(sequences, heads, -1, self._config.head_dim)
+        keys, values = (
+            # Whole blocks are copied at once.
+            cached.view(-1, size * heads * self._config.head_dim)
+            .index_select(0, batch.blocks)
+            .view(sequences, -1, heads, self._config.head_dim)
+            .transpose(1, 2)
+            for cached in (keys, values)
+        )
+        mask = self._batch_mask(batch, keys.shape[2], window)
+        return self._attend(grouped, keys, values, mask).reshape(queries.shape)
+
+    def _batch_mask(self, batch: _Batch, padded: int, window: int) -> torch.Tensor:
+        key = (padded, -1, window)
+        mask = self._masks.get(key)
+        if mask is None:
+            position = torch.arange(padded)[None]
+            mask = position < batch.lengths
+            if window != FULL:
+                mask &= position >= batch.lengths - window
+            mask = self._masks[key] = mask[:, None, None]
+        return mask
 
     def _attend_row(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, row: _Row, window: int
@@ -109,27 +169,20 @@ class PagedAttention:
         # Queries that share a key head lie side by side as further rows of it, so keys are not repeated.
         grouped = queries.view(row.count, heads, -1, self._config.head_dim).permute(1, 2, 0, 3)
         group = grouped.shape[1]
-        flat = grouped.reshape(heads, group * row.count, self._config.head_dim)
-        keys, values = keys.transpose(0, 1), values.transpose(0, 1)
-        mask = self._mask(row, window, group)
-        if self._config.attention_softcap is None:
-            attended = functional.scaled_dot_product_attention(
-                flat[None], keys[None], values[None], attn_mask=mask, scale=self._config.attention_scale
-            )[0]
-        else:
-            attended = self._attend_with_softcap(flat, keys, values, mask, self._config.attention_softcap)
+        flat = grouped.reshape(1, heads, group * row.count, self._config.head_dim)
+        attended = self._attend(
+            flat, keys.transpose(0, 1)[None], values.transpose(0, 1)[None], self._mask(row, window, group)
+        )
         return attended.view(heads, group, row.count, -1).permute(2, 0, 1, 3).reshape(queries.shape)
 
-    def _attend_with_softcap(
-        self,
-        queries: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        mask: torch.Tensor | None,
-        softcap: float,
+    def _attend(
+        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        scores = queries @ keys.transpose(1, 2) * self._config.attention_scale
-        scores = torch.tanh(scores / softcap) * softcap
+        """Attend with tensors of shape `(sequences, heads, tokens, head_dim)`."""
+        scale, softcap = self._config.attention_scale, self._config.attention_softcap
+        if softcap is None:
+            return functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+        scores = torch.tanh(queries @ keys.transpose(2, 3) * scale / softcap) * softcap
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
         return torch.softmax(scores, dim=-1) @ values
@@ -145,6 +198,14 @@ class PagedAttention:
             mask = (seen >= 0) if window == FULL else (seen >= 0) & (seen < window)
             mask = self._masks[key] = mask.repeat(group, 1)
         return mask
+
+
+def _new_slots(row: AttentionRow, block_size: int) -> list[int]:
+    """Return the slots of a row's new tokens."""
+    return [
+        row.blocks[position // block_size] * block_size + position % block_size
+        for position in range(row.start, row.start + row.count)
+    ]
 
 
 def _slots(blocks: Sequence[int], length: int, block_size: int) -> slice | torch.Tensor:

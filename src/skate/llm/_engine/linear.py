@@ -78,7 +78,8 @@ def _quantize(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     largest = groups.abs().amax(dim=-1, keepdim=True)
     # The value of greatest magnitude becomes -8, so all 16 values are used.
     extreme = groups.gather(-1, groups.abs().argmax(dim=-1, keepdim=True))
-    scales = torch.where(largest > 0, extreme / -8, torch.ones_like(extreme))
-    rounded = (groups / scales).round().clamp(-8, 7).flatten(1).to(torch.int8) + 8
+    # The fast kernels of ARM take scales in bfloat16 only.
+    scales = torch.where(largest > 0, extreme / -8, torch.ones_like(extreme)).bfloat16()
+    rounded = (groups / scales.float()).round().clamp(-8, 7).flatten(1).to(torch.int8) + 8
     packed = (rounded[:, 1::2] << 4 | rounded[:, ::2]).to(torch.uint8)
     return packed, scales.squeeze(-1).contiguous()
