@@ -108,12 +108,15 @@ PEERS = {
     "daft": "Daft",
     "datasets": "HF datasets",
     "optuna": "Optuna",
+    "transformers": "transformers",
     "uvicorn": "uvicorn + Starlette",
     "litserve": "LitServe",
     "bentoml": "BentoML",
 }
 # Those of them that have an environment of their own, `bench/.venv-serving`, as PyPI calls them, too.
 IN_SERVING_VENV = ("litserve", "bentoml")
+# Those that are in Skate's own environment.
+IN_SKATES_VENV = ("transformers",)
 
 _ALL = ("mp", "loky", "dask")
 _RELATIONAL = ("polars", "duckdb", "daft")
@@ -425,6 +428,21 @@ ROWS: tuple[Row, ...] = (
         program="tune",
         unit="MB",
         bar=Bar(need=45, dream=20, absolute=True),  # 5 KB and 2.2 KB for each trial, whose result is kept
+        alone=True,
+    ),
+    Row(
+        name="llm_16",
+        title="llm: 135M parameters on the CPU, 16 streams",
+        program="llm",
+        bar=Bar(need=100, dream=130, absolute=True),
+        peers=IN_SKATES_VENV,
+        alone=True,
+    ),
+    Row(
+        name="llm_16_int4",
+        title="llm: the same, weights of 4 bits",
+        program="llm",
+        bar=Bar(need=200, dream=250, absolute=True),
         alone=True,
     ),
     Row(

@@ -12,7 +12,7 @@ from harness.environment import say
 from harness.figures import RowResult, Samples, show
 from harness.footprint import Footprint
 from harness.launcher import Command, ProgramError
-from harness.rows import IN_SERVING_VENV, PEERS, Limit, Row
+from harness.rows import IN_SERVING_VENV, IN_SKATES_VENV, PEERS, Limit, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,8 @@ class Settings:
 
     def python_of(self, peer: str) -> str | None:
         """Return the interpreter that has a peer, if there is one."""
+        if peer in IN_SKATES_VENV:
+            return self.skate_python if self.peer_python else None
         return self.serving_python if peer in IN_SERVING_VENV else self.peer_python
 
 
