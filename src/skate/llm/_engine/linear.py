@@ -9,6 +9,7 @@ from torch.nn import functional
 
 Quantization = Literal["int4"]
 _GROUP = 32  # weights that share a scale
+_OUTPUTS = 16  # `PackedInt4Linear` needs a multiple of that many
 
 
 class Linear(Protocol):
@@ -53,14 +54,15 @@ class TransposedLinear:
         return product[:1] if single else product
 
 
-class Int4Linear:
-    """A product with weights of 4 bits, of which each 32 share a scale, by the kernels in torch's CPU build."""
+class DynamicInt4Linear:
+    """A product of rows in 8 bits with weights in 4 bits, by the kernels of torch's ARM build."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self._out, self._in = weight.shape
-        packed, scales = _quantize(weight)
+        values, scales = _quantize(weight)
+        # With scales of another type, torch takes an algorithm that is 80 times slower.
         self._packed = torch.ops.aten._dyn_quant_pack_4bit_weight(
-            packed, scales, None, _GROUP, self._in, self._out
+            (values[:, 1::2] << 4 | values[:, ::2]).to(torch.uint8), scales, None, _GROUP, self._in, self._out
         )
         self.bias = bias
 
@@ -72,14 +74,47 @@ class Int4Linear:
         return product if self.bias is None else product + self.bias
 
 
+class PackedInt4Linear:
+    """A product with weights in 4 bits by the kernels that torch has for every CPU, which are made for x86."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        self._out = weight.shape[0]
+        values, scales = _quantize(functional.pad(weight, (0, 0, 0, -self._out % _OUTPUTS)))
+        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(values.to(torch.int32), 1)
+        offsets = torch.zeros_like(scales)
+        self._scales = torch.stack((scales.t(), offsets.t()), dim=-1).float().contiguous()
+        self.bias = bias
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the product for each row."""
+        product: torch.Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
+            rows, self._packed, _GROUP, self._scales
+        )
+        product = product[:, : self._out]
+        return product if self.bias is None else product + self.bias
+
+
+def make_int4_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+    """Store weights in 4 bits, of which each 32 share a scale, for the kernels of this machine.
+
+    Raises:
+        ValueError: If the number of inputs is not a multiple of 32.
+    """
+    if weight.shape[1] % _GROUP:
+        raise ValueError(
+            f"quantization='int4' needs matrices whose number of inputs is a multiple of {_GROUP}, and one has "
+            f"{weight.shape[1]}; leave quantization out"
+        )
+    is_arm: bool = torch.backends.kleidiai.is_available()  # type: ignore[no-untyped-call]
+    kind = DynamicInt4Linear if is_arm else PackedInt4Linear
+    return kind(weight, bias)
+
+
 def _quantize(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return weights rounded to 4 bits, two in a byte, and their scales."""
+    """Return weights rounded to values from 0 to 15, where 8 stands for 0, and their scales in bfloat16."""
     groups = weight.float().view(weight.shape[0], -1, _GROUP)
-    largest = groups.abs().amax(dim=-1, keepdim=True)
     # The value of greatest magnitude becomes -8, so all 16 values are used.
     extreme = groups.gather(-1, groups.abs().argmax(dim=-1, keepdim=True))
-    # The fast kernels of ARM take scales in bfloat16 only.
-    scales = torch.where(largest > 0, extreme / -8, torch.ones_like(extreme)).bfloat16()
-    rounded = (groups / scales.float()).round().clamp(-8, 7).flatten(1).to(torch.int8) + 8
-    packed = (rounded[:, 1::2] << 4 | rounded[:, ::2]).to(torch.uint8)
-    return packed, scales.squeeze(-1).contiguous()
+    scales = torch.where(extreme != 0, extreme / -8, torch.ones_like(extreme)).bfloat16()
+    values = (groups / scales.float()).round().clamp(-8, 7).flatten(1).to(torch.int8) + 8
+    return values, scales.squeeze(-1).contiguous()

@@ -16,7 +16,7 @@ from skate.llm._engine.adapters import Adapter, load_adapter
 from skate.llm._engine.attention import KVCache
 from skate.llm._engine.blocks import BlockPool
 from skate.llm._engine.decoder import Decoder
-from skate.llm._engine.linear import Int4Linear, TransposedLinear
+from skate.llm._engine.linear import TransposedLinear, make_int4_linear
 from skate.llm._engine.model_config import ModelConfig, read_model_config
 from skate.llm._engine.model_files import ModelFiles
 from skate.llm._engine.runner import Runner
@@ -147,7 +147,7 @@ class Model:
         return Decoder(
             self.config,
             dict(llama_names(self.config.model_type, tensors)),
-            make_linear=TransposedLinear if self.settings.quantization is None else Int4Linear,
+            make_linear=TransposedLinear if self.settings.quantization is None else make_int4_linear,
             device=_DEVICE,
             dtype=_DTYPE,
             max_length=self.max_model_len,
