@@ -10,7 +10,6 @@ A program in examples/ray speaks for itself:
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import subprocess
 import sys
@@ -26,10 +25,6 @@ PATIENCE = 110  # seconds; what takes longest is to import torch in every worker
 ENGINES = ("local", "inline")
 CORE = "core"
 LIBRARIES = ("data", "train", "tune", "serve", "llm")
-
-# Libraries that Skate does not have. A program that needs one must fail and name it. A library that has landed
-# turns the tests of its entry here red; without the entry, its programs are run like all others.
-NOT_YET = ("llm",)
 
 
 @dataclass(frozen=True)
@@ -58,11 +53,6 @@ class Program:
         line = self._line("needs")
         assert line, f"{self.path.name} has no line `# needs: …`"
         return tuple(line.split(", "))
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The libraries that it uses and Skate does not have."""
-        return tuple(library for library in self.needs if library in NOT_YET)
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -101,30 +91,13 @@ def run(program: Program, engine: str, folder: Path) -> subprocess.CompletedProc
 
 @pytest.mark.parametrize(
     ("program", "engine"),
-    [(program, engine) for program in PROGRAMS if not program.missing for engine in program.engines],
+    [(program, engine) for program in PROGRAMS for engine in program.engines],
     ids=name_of,
 )
 def test_a_ray_program_prints_what_it_promises(program: Program, engine: str, tmp_path: Path) -> None:
     done = run(program, engine, tmp_path)
     assert done.returncode == 0, f"{program.path.name} failed on {engine}:\n{done.stdout}\n{done.stderr}"
     assert done.stdout == program.prints
-
-
-@pytest.mark.parametrize("program", [program for program in PROGRAMS if program.missing], ids=name_of)
-def test_a_program_that_needs_a_missing_library_fails_and_names_it(program: Program, tmp_path: Path) -> None:
-    done = run(program, program.engines[0], tmp_path)
-    assert done.returncode == 1, f"it ran: does NOT_YET name a library that has landed?\n{done.stdout}"
-    last_line = done.stderr.rstrip().rpartition("\n")[2]
-    named = re.search(r"the library ray\.(\w+) is not in this version of Skate", last_line)
-    assert named, f"no word of what is missing:\n{done.stderr}"
-    assert named[1] in program.missing
-
-
-@pytest.mark.parametrize("library", NOT_YET)
-def test_a_library_that_is_not_there_yet_is_really_not_there(library: str) -> None:
-    assert importlib.util.find_spec(f"skate.{library}") is None, (
-        f"skate.{library} has landed: take {library!r} out of NOT_YET, so that its programs are run"
-    )
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=name_of)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,6 +35,29 @@ def write(path: Path, architecture: str, values: Mapping[str, Any], tensors: Map
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def tokenizer_metadata(text: str, kind: str, **more: Any) -> dict[str, Any]:
+    """Describe a tokenizer of the tokenizers package as a GGUF file does."""
+    value = json.loads(text)
+    vocabulary = value["model"]["vocab"] | {each["content"]: each["id"] for each in value["added_tokens"]}
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    special = {each["content"]: each["special"] for each in value["added_tokens"]}
+    merges = value["model"]["merges"]
+    ranks = {left + right: -float(rank) for rank, (left, right) in reversed(list(enumerate(merges)))}
+    fields = {
+        "model": kind,
+        "tokens": tokens,
+        "token_type": [{True: 3, False: 4, None: 1}[special.get(token)] for token in tokens],
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "unknown_token_id": 4,
+    }
+    if kind == "gpt2":
+        fields["merges"] = [" ".join(each) for each in merges]
+    else:
+        fields["scores"] = [ranks.get(token, 0.0) for token in tokens]
+    return {f"tokenizer.ggml.{key}": each for key, each in (fields | more).items()}
 
 
 def string(text: str | bytes) -> bytes:

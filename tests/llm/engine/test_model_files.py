@@ -118,7 +118,9 @@ def rotate(weight: Any, heads: int) -> Any:
     return halves.swapaxes(1, 2).reshape(weight.shape)
 
 
-def convert(model: Any, path: Path, architecture: str, values: dict[str, Any]) -> Path:
+def convert(
+    model: Any, path: Path, architecture: str, values: dict[str, Any], tokenizer: dict[str, Any] | None = None
+) -> Path:
     """Write a model of transformers as GGUF, with the names of the gguf package."""
     config = model.config
     arch = gguf.MODEL_ARCH[architecture]
@@ -158,7 +160,10 @@ def convert(model: Any, path: Path, architecture: str, values: dict[str, Any]) -
         plain = 1 / (500000.0 ** (torch.arange(0, config.head_dim, 2) / config.head_dim))
         tensors["rope_freqs.weight"] = (plain / rotary.inv_freq).numpy()
     return gguf_files.write(
-        path, name, {f"{name}.{key}": value for key, value in (metadata | values).items()}, tensors
+        path,
+        name,
+        {f"{name}.{key}": value for key, value in (metadata | values).items()} | (tokenizer or {}),
+        tensors,
     )
 
 

@@ -172,35 +172,14 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
 # --- GGUF
 
 
-def metadata(text: str, kind: str, **more: Any) -> dict[str, Any]:
-    """Describe a tokenizer of the tokenizers package as a GGUF file does."""
-    value = json.loads(text)
-    vocabulary = value["model"]["vocab"] | {each["content"]: each["id"] for each in value["added_tokens"]}
-    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
-    special = {each["content"]: each["special"] for each in value["added_tokens"]}
-    merges = value["model"]["merges"]
-    ranks = {left + right: -float(rank) for rank, (left, right) in reversed(list(enumerate(merges)))}
-    fields = {
-        "model": kind,
-        "tokens": tokens,
-        "token_type": [{True: 3, False: 4, None: 1}[special.get(token)] for token in tokens],
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "unknown_token_id": 4,
-    }
-    if kind == "gpt2":
-        fields["merges"] = [" ".join(each) for each in merges]
-    else:
-        fields["scores"] = [ranks.get(token, 0.0) for token in tokens]
-    return {f"tokenizer.ggml.{key}": each for key, each in (fields | more).items()}
-
-
 def gguf_tokenizer(tmp_path: Path, values: dict[str, Any]) -> TextTokenizer:
     return TextTokenizer.from_gguf(GGUFFile(gguf_files.write(tmp_path / "t.gguf", "llama", values, {})))
 
 
 def test_a_byte_level_tokenizer_of_a_gguf_file_is_the_original(tmp_path: Path) -> None:
-    values = metadata(byte_level_json(), "gpt2", pre="gpt-2", add_bos_token=True, eot_token_id=3)
+    values = gguf_files.tokenizer_metadata(
+        byte_level_json(), "gpt2", pre="gpt-2", add_bos_token=True, eot_token_id=3
+    )
     values["tokenizer.chat_template"] = TEMPLATE
     tokenizer = gguf_tokenizer(tmp_path, values)
     original = TextTokenizer.from_folder(write(tmp_path, byte_level_json()))
@@ -212,7 +191,7 @@ def test_a_byte_level_tokenizer_of_a_gguf_file_is_the_original(tmp_path: Path) -
 
 
 def test_a_sentencepiece_tokenizer_of_a_gguf_file_is_the_original(tmp_path: Path) -> None:
-    tokenizer = gguf_tokenizer(tmp_path, metadata(sentencepiece_json(), "llama"))
+    tokenizer = gguf_tokenizer(tmp_path, gguf_files.tokenizer_metadata(sentencepiece_json(), "llama"))
     original = TextTokenizer.from_folder(write(tmp_path, sentencepiece_json()))
     for text in TEXTS[:5]:
         assert tokenizer.encode(text) == [0, *original.encode(text)]  # BOS unless the file says otherwise
@@ -233,12 +212,12 @@ def test_a_sentencepiece_tokenizer_of_a_gguf_file_is_the_original(tmp_path: Path
 def test_each_pre_tokenizer_splits_as_its_model_does(
     tmp_path: Path, pre: str, text: str, pieces: list[str]
 ) -> None:
-    tokenizer = gguf_tokenizer(tmp_path, metadata(byte_level_json(), "gpt2", pre=pre))
+    tokenizer = gguf_tokenizer(tmp_path, gguf_files.tokenizer_metadata(byte_level_json(), "gpt2", pre=pre))
     assert [piece for piece, _ in tokenizer.backend.pre_tokenizer.pre_tokenize_str(text)] == pieces
 
 
 def test_tokenizers_that_cannot_be_built_are_refused(tmp_path: Path) -> None:
-    values = metadata(byte_level_json(), "gpt2")
+    values = gguf_files.tokenizer_metadata(byte_level_json(), "gpt2")
     for change, why in (
         ({"model": "bert"}, "kind 'bert'"),
         ({"pre": "smolm"}, "Did you mean 'smollm'"),

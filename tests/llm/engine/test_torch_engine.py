@@ -428,3 +428,14 @@ async def test_weights_of_four_bits_generate(folder: Path, tmp_path: Path) -> No
     alone = await text_of(engine)
     assert (await asyncio.gather(text_of(engine), text_of(engine, "other")))[0] == alone
     await engine.close()
+
+
+async def test_a_request_that_comes_when_the_thread_has_ended_fails(engine: TorchEngine) -> None:
+    """Between the check that the engine lives and the request's arrival, it may have failed."""
+    active = await engine._prepare(request(engine))
+    await engine.close()
+    engine._loop.submit(active)
+    error = await active.pieces.get()
+    assert isinstance(error, EngineDeadError)
+    with pytest.raises(EngineDeadError):
+        await engine._loop.call(lambda: None)

@@ -72,6 +72,8 @@ class EngineLoop:
         self._by_id: dict[str, ActiveRequest] = {}
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_closing = False
+        self._lock = threading.Lock()
+        self._has_ended = False  # the thread takes no more commands; written under the lock
         self._thread = threading.Thread(target=self._run, name="skate-llm-engine", daemon=True)
         self._thread.start()
 
@@ -87,11 +89,12 @@ class EngineLoop:
 
     def submit(self, request: ActiveRequest) -> None:
         """Add a request."""
-        self._commands.put(lambda: self._add(request))
+        if not self._put(lambda: self._add(request)):
+            _deliver([(request, self._death())])
 
     def submit_abort(self, request: ActiveRequest) -> None:
         """Forget a request whose pieces nobody reads any more."""
-        self._commands.put(lambda: self._drop(request))
+        self._put(lambda: self._drop(request))
 
     def abort(self, request_id: str) -> None:
         """End a request with the finish reason `ABORT`. Call it between two steps."""
@@ -100,7 +103,11 @@ class EngineLoop:
             _deliver([(request, self._last_piece(request, "", FinishReason.ABORT))])
 
     async def call(self, function: Callable[[], _T]) -> _T:
-        """Run a function in the thread, between two steps, and return its result."""
+        """Run a function in the thread, between two steps, and return its result.
+
+        Raises:
+            EngineDeadError: If the thread has ended.
+        """
         result: Future[_T] = Future()
 
         def run() -> None:
@@ -109,9 +116,8 @@ class EngineLoop:
             except BaseException as error:
                 result.set_exception(error)
 
-        self._commands.put(run)
-        if not self.is_alive:  # it may have ended before it could see the command
-            self._run_last_commands()
+        if not self._put(run):
+            raise self._death()
         return await asyncio.wrap_future(result)
 
     def close(self) -> None:
@@ -120,10 +126,18 @@ class EngineLoop:
         def close() -> None:
             self._is_closing = True
 
-        self._commands.put(close)
+        self._put(close)
         self._thread.join()
 
+    def _put(self, command: Callable[[], None]) -> bool:
+        """Have the thread run a command. Return False if it has ended, and takes no more."""
+        with self._lock:
+            if not self._has_ended:
+                self._commands.put(command)
+            return not self._has_ended
+
     def _run(self) -> None:
+        torch.set_num_threads(self._model.num_threads)  # of this thread
         try:
             while not self._is_closing:
                 self._run_commands()
@@ -137,6 +151,8 @@ class EngineLoop:
             self.failure = error
         finally:
             self._is_closing = True
+            with self._lock:
+                self._has_ended = True
             self._run_last_commands()
             self._fail_all()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -122,6 +123,7 @@ class Model:
         self.max_model_len, self._blocks = _size_cache(self.config, settings)
         self._files = files
         self.settings = settings
+        self.num_threads = settings.num_threads or len(os.sched_getaffinity(0))
         self._decoder: Decoder | None = self.make_decoder(files.tensors())
         self._cache: KVCache | None = self._make_cache()
         self.scheduler = Scheduler(

@@ -35,7 +35,9 @@ class TextTokenizer:
         bos_token_id: The token that starts a text, if there is one.
         has_chat_template: Whether `apply_chat_template` can be used.
         backend: The tokenizer of the `tokenizers` package.
+        special_tokens: Texts of special tokens by name.
         special_token_ids: The tokens that `decode` leaves out by default.
+        chat_templates: The model's chat templates by name.
         byte_level: Whether each token stands for certain bytes, whatever is before it.
     """
 
@@ -57,7 +59,9 @@ class TextTokenizer:
         eos = (*eos_token_ids, self._id_of(special.get("eos_token")))
         self.eos_token_ids = tuple(sorted({each for each in eos if each is not None}))
         self.special_token_ids = frozenset(number for number, token in added.items() if token.special)
-        self._chat_template = ChatTemplate(chat_templates or {}, special)
+        self.special_tokens: Mapping[str, str] = special
+        self.chat_templates: Mapping[str, str] = dict(chat_templates or {})
+        self._chat_template = ChatTemplate(self.chat_templates, special)
         self.has_chat_template = bool(self._chat_template)
         decoder = tokenizer.decoder
         self.byte_level = decoder is not None and json.loads(decoder.__getstate__())["type"] == "ByteLevel"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import threading
 import time
@@ -74,7 +73,6 @@ class TorchEngine:
             ValueError: If the engine does not support the model, or its files do not fit together.
         """
         settings = TorchEngineConfig.from_kwargs(engine_kwargs or {})
-        torch.set_num_threads(settings.num_threads or len(os.sched_getaffinity(0)))
         if torch.cuda.is_available():
             _log.warning("the torch engine does not use GPUs yet: it runs on the CPU")
         files = open_model(path)
@@ -92,7 +90,7 @@ class TorchEngine:
         config, pool = self._model.config, self._model.scheduler.pool
         weights = self._model.settings.quantization or "float32"
         return (
-            f"torch engine on the CPU with {torch.get_num_threads()} threads; {config.model_type} in {weights}, "
+            f"torch engine on the CPU with {self._model.num_threads} threads; {config.model_type} in {weights}, "
             f"context of {self.max_model_len} tokens, KV cache of {pool.count * pool.block_size} tokens"
         )
 

@@ -116,7 +116,9 @@ class _Run:
     """One call of `finetune`."""
 
     def __init__(self, config: FinetuneConfig) -> None:
-        self._config = config
+        from skate.llm._finetune.base_model import with_model_folder
+
+        self._config = config = with_model_folder(config)
         self._output = Path(config.output_dir).absolute()
         self._seconds: dict[str, float] = {}
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from skate._api import variables
 from skate.air import _optional
 from skate.llm._finetune.config import FinetuneConfig
 
@@ -42,6 +44,22 @@ def without_progress_bars() -> Iterator[None]:
     finally:
         if was_enabled:
             settings.enable_progress_bar()
+
+
+def with_model_folder(config: FinetuneConfig) -> FinetuneConfig:
+    """Return the configuration with a folder as its base model: a GGUF file is converted once.
+
+    Raises:
+        ValueError: If the file is corrupt or of a kind that is not supported.
+    """
+    path = Path(config.base_model)
+    if path.suffix != ".gguf" or not path.is_file():
+        return config
+    import_transformers()
+    from skate.llm._engine.model_folder import convert_gguf
+
+    folder = convert_gguf(path, Path(variables.cache_folder()) / "llm")
+    return dataclasses.replace(config, base_model=str(folder))
 
 
 def load_base_model(

@@ -93,10 +93,10 @@ class _Check:
     """One call of `check`."""
 
     def __init__(self, config: FinetuneConfig, folder: Path) -> None:
-        from skate.llm._finetune.base_model import check_context, load_tokenizer
+        from skate.llm._finetune.base_model import check_context, load_tokenizer, with_model_folder
         from skate.llm._finetune.masking import Encoder
 
-        self._config = config
+        self._config = config = with_model_folder(config)
         self._folder = folder
         self._start = time.perf_counter()
         check_context(config)

@@ -106,7 +106,8 @@ class FinetuneConfig:
     """What to train, on which data, and how. Keys have axolotl's names; those of LLaMA-Factory are accepted too.
 
     Args:
-        base_model: A folder with a model in the format of Hugging Face transformers.
+        base_model: A folder with a model in the format of Hugging Face transformers, or a GGUF file, which is converted
+            once to float32 in the cache folder.
         datasets: The training data: a list of mappings with the keys of `DatasetConfig`.
         test_datasets: Data to evaluate on, instead of a part of `datasets`.
         val_set_size: Rows kept for evaluation: a number of rows, or a fraction below 1.
