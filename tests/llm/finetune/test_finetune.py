@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from skate.llm import FinetuneConfig, FinetuneResult, finetune
+from skate.llm import (
+    FinetuneConfig,
+    FinetuneResult,
+    GenerationRequest,
+    SamplingParams,
+    finetune,
+    load_engine,
+)
 from skate.llm._finetune import loop
 from skate.llm._finetune.export import load_trained
 from tests.llm.finetune.models import chat, chats
@@ -74,6 +82,24 @@ def test_what_was_trained_is_what_is_exported(run: Run, adapter: str | None, bas
     trained = load_trained(config, result.checkpoint)
     ends = exported.generation_config.eos_token_id
     assert generate(trained, tokenizer, QUESTIONS, eos_token_id=ends) == answers
+    assert asyncio.run(serve(result.path, QUESTIONS)) == answers
+
+
+async def serve(path: Path, questions: list[str]) -> list[list[int]]:
+    """Return the tokens that the engine answers with to all questions at once, the stop token included."""
+    engine = load_engine(path, num_threads=1)
+
+    async def answer(question: str) -> list[int]:
+        text = engine.tokenizer.apply_chat_template([{"role": "user", "content": question}])
+        prompt = engine.tokenizer.encode(text, add_special_tokens=False)
+        params = SamplingParams(temperature=0, max_tokens=12)
+        request = GenerationRequest(request_id=question, prompt=prompt, params=params)
+        return [token async for piece in engine.generate(request) for token in piece.tokens]
+
+    try:
+        return list(await asyncio.gather(*map(answer, questions)))
+    finally:
+        await engine.close()
 
 
 def test_an_adapter_is_also_written_by_itself(run: Run, base: Path) -> None:
@@ -267,3 +293,21 @@ def test_a_configuration_can_be_an_object_a_mapping_or_a_file(tmp_path: Path) ->
     assert config_of(from_file, {"lora_r": 2}).lora_r == 2
     with pytest.raises(TypeError, match="must be a FinetuneConfig"):
         finetune(5)  # type: ignore[arg-type]
+
+
+def test_a_gguf_file_is_a_base_model(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gguf")
+    from tests.llm.engine.gguf_files import tokenizer_metadata
+    from tests.llm.engine.models import CHAT_TEMPLATE
+    from tests.llm.engine.test_model_files import convert, tiny
+    from tests.llm.engine.tokenizers_for_tests import byte_level_json
+
+    monkeypatch.setenv("SKATE_CACHE_DIR", str(tmp_path / "cache"))
+    tokenizer = tokenizer_metadata(byte_level_json(), "gpt2", pre="gpt-2")
+    tokenizer["tokenizer.chat_template"] = CHAT_TEMPLATE
+    model = tiny("Llama", vocab_size=401, max_position_embeddings=256)
+    file = convert(model, tmp_path / "small.gguf", "LLAMA", {}, tokenizer)
+    result = run(base_model=file, adapter="lora", sequence_len=128, num_epochs=3, logging_steps=1)
+    assert losses(result)[-1] < losses(result)[0]
+    assert result.path is not None
+    assert (result.path / "model.safetensors").exists()
