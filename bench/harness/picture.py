@@ -15,7 +15,7 @@ _COLOURS = {
     "slower": "#d1615d",
 }
 _GREY = "#777777"
-_MARKERS = dict(zip(PEERS, "os^DvPX<>ph", strict=True))
+_MARKERS = dict(zip(PEERS, "os^DvPX<>ph*", strict=True))
 
 
 def draw(results: Results, path: Path) -> bool:
