@@ -10,7 +10,10 @@ from pydantic import BaseModel
 
 from skate import serve
 from skate.data.llm import ServeDeploymentProcessorConfig, build_processor
+from skate.serve.llm import build_llm_deployment
+from skate.serve.llm.openai_api_models import CompletionRequest
 from tests.llm.data.conftest import dataset
+from tests.llm.serve.conftest import config as served_model
 
 
 class Question(BaseModel):
@@ -76,3 +79,26 @@ def test_a_failed_call_fails_the_job_by_default() -> None:
     config = ServeDeploymentProcessorConfig(deployment_name="echo", app_name="app")
     with pytest.raises(RuntimeError, match="KeyError"):
         build_processor(config)(dataset([{"method": "length", "request_kwargs": {"t": "x"}}])).take_all()
+
+
+def test_rows_are_sent_to_a_served_model() -> None:
+    model = build_llm_deployment(served_model(), override_serve_options={"name": "tiny"})
+    serve.run(model, name="models", route_prefix=None)
+    config = ServeDeploymentProcessorConfig(
+        deployment_name="tiny",
+        app_name="models",
+        dtype_mapping={"CompletionRequest": CompletionRequest},
+        should_continue_on_error=True,
+    )
+    processor = build_processor(
+        config,
+        preprocess=lambda row: {
+            "method": "completions",
+            "dtype": "CompletionRequest",
+            "request_kwargs": {"model": "tiny", "prompt": "Hello", "max_tokens": row["max_tokens"]},
+        },
+        postprocess=lambda row: {"text": row["choices"][0]["text"]},
+    )
+    good, bad = processor(dataset([{"max_tokens": 5}, {"max_tokens": 10**9}])).take_all()
+    assert good["text"]
+    assert "answered with an error" in bad["__inference_error__"]
