@@ -73,20 +73,26 @@ def test_messages_are_rendered_by_the_template(models: Path, direct: Direct) -> 
     assert rows == [{"answer": want["generated_text"], "prompt": text}]
 
 
-def test_bad_rows_become_dead_letters(models: Path, direct: Direct) -> None:
+def test_bad_rows_become_dead_letters_and_good_ones_choose_an_adapter(models: Path, direct: Direct) -> None:
     config = vLLMEngineProcessorConfig(
-        model_source=str(models / "model"), engine_kwargs=ENGINE, should_continue_on_error=True
+        model_source=str(models / "model"),
+        engine_kwargs=ENGINE,
+        dynamic_lora_loading_path=models / "adapters",
+        should_continue_on_error=True,
     )
     bad = [
         ({"prompt": "a b " * 400}, "ValueError: the prompt has .* tokens, but the context has room for 255"),
         ({"prompt": "The", "sampling_params": {"temprature": 0}}, "Did you mean 'temperature'"),
-        ({"prompt": "The", "sampling_params": {"temperature": -1}}, "temperature must be at least 0"),
-        ({"prompt": "The", "model": "nobody"}, "nobody is no folder with an adapter"),
+        ({"prompt": "The", "model": "poets"}, "no folder with an adapter. Did you mean 'poet'"),
+        ({"prompt": "The", "model": "../model"}, "not in the folder of adapters"),
         ({"promt": "The"}, "the row has no `messages`, `prompt` .*Did you mean 'prompt'"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "takes text only"),
         ({"messages": []}, "at least one message"),
     ]
-    given = [{"prompt": "The quick", "sampling_params": GREEDY}, *(row for row, _ in bad)]
+    good = [
+        {"prompt": "The quick", "sampling_params": GREEDY, "model": name} for name in (None, "poet", "poet")
+    ]
+    given = [*good, *(row for row, _ in bad)]
     rows = run(
         config,
         [{"id": number} for number in range(len(given))],
@@ -94,21 +100,15 @@ def test_bad_rows_become_dead_letters(models: Path, direct: Direct) -> None:
         postprocess=lambda row: {"id": row["id"], "answer": row["generated_text"]},
     )
     (want,) = direct(["The quick"], **GREEDY)
-    assert rows[0]["answer"] == want["generated_text"]
-    assert rows[0]["__inference_error__"] == ""
-    for row, (_, reason) in zip(rows[1:], bad, strict=True):
+    base, first, second = (row["answer"] for row in rows[:3])
+    assert base == want["generated_text"]
+    assert first == second != base
+    assert [row["__inference_error__"] for row in rows[:3]] == ["", "", ""]
+    for row, (_, reason) in zip(rows[3:], bad, strict=True):
         assert re.search(reason, row["__inference_error__"])
         assert row["generated_text"] == ""
         assert row["num_generated_tokens"] == 0
         assert row["answer"] is None
-
-
-def test_a_bad_row_fails_the_job_by_default(models: Path) -> None:
-    config = vLLMEngineProcessorConfig(model_source=str(models / "model"), engine_kwargs=ENGINE)
-    with pytest.raises(
-        RuntimeError, match=r"temprature.*Did you mean 'temperature'.*should_continue_on_error"
-    ):
-        run(config, [{"prompt": "The", "sampling_params": {"temprature": 0}}])
 
 
 def test_rows_are_embedded(models: Path, direct: Direct) -> None:
@@ -125,20 +125,6 @@ def test_rows_are_embedded(models: Path, direct: Direct) -> None:
         assert row["num_input_tokens"] == want["num_input_tokens"]
     assert rows[1]["embeddings"] is None
     assert "tokens" in rows[1]["__inference_error__"]
-
-
-def test_a_row_can_choose_an_adapter(models: Path) -> None:
-    config = vLLMEngineProcessorConfig(
-        model_source=str(models / "model"),
-        engine_kwargs=ENGINE,
-        dynamic_lora_loading_path=models / "adapters",
-        should_continue_on_error=True,
-    )
-    names = [None, "poet", "poet", "../model"]
-    rows = run(config, [{"prompt": "The quick", "model": name, "sampling_params": GREEDY} for name in names])
-    base, first, second, outside = rows
-    assert first["generated_text"] == second["generated_text"] != base["generated_text"]
-    assert "not in the folder of adapters" in outside["__inference_error__"]
 
 
 def test_structured_outputs_and_log_probabilities_are_given(models: Path) -> None:

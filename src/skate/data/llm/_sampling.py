@@ -71,7 +71,7 @@ def sampling_params_of(given: Mapping[str, Any] | None) -> SamplingParams:
 
 def _value(name: str, value: Any) -> Any:
     if name == "stop":
-        stop = (value,) if isinstance(value, str) else tuple(value)
+        stop = (value,) if isinstance(value, str) else tuple(_iterable(name, value))
         if not all(isinstance(each, str) for each in stop):
             raise _wrong(name, "a string or a list of strings", value)
         return stop
