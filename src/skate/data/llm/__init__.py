@@ -1,5 +1,6 @@
 """Language models over datasets: text generation, embeddings, and requests to servers."""
 
+from skate.data.llm import _extra as _extra  # before all others: it names a missing extra
 from skate.data.llm._config import (
     HttpRequestProcessorConfig,
     ProcessorConfig,

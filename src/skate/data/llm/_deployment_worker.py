@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from skate import serve
 from skate._base.suggestions import did_you_mean
 from skate.data.llm._config import ServeDeploymentProcessorConfig
 from skate.data.llm._rows import RowWorker, shown
@@ -28,6 +27,8 @@ class DeploymentWorker(RowWorker):
             continue_on_error=config.should_continue_on_error,
             carries_rows=carries_rows,
         )
+        from skate import serve  # here, so that other processors need no packages of Serve
+
         self._config = config
         self._handle = serve.get_deployment_handle(config.deployment_name, config.app_name)
         self._generators: set[str] = set()  # methods that return generators
