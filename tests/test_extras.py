@@ -41,6 +41,7 @@ def said(program: str, *, without: str) -> str:
     [
         ("skate.data", "pyarrow", "skate.data needs pyarrow: pip install 'skate[data]'"),
         ("skate.data", "polars,pyarrow", "skate.data needs polars and pyarrow: pip install 'skate[data]'"),
+        ("skate.data.llm", "pydantic", "skate.data.llm needs pydantic: pip install 'skate[llm]'"),
         ("skate.train", "pyarrow", "skate.train needs pyarrow: pip install 'skate[train]'"),
         ("skate.train.torch", "torch", "skate.train.torch needs torch: pip install 'skate[train]'"),
         ("skate.serve", "pydantic", "skate.serve needs pydantic: pip install 'skate[serve]'"),
@@ -55,6 +56,7 @@ def test_a_missing_package_is_told_with_the_extra_that_has_it(module: str, witho
     [
         ("skate", "numpy,polars,pyarrow,pydantic,starlette,torch"),
         ("skate.data", "pydantic,starlette,torch"),
+        ("skate.data.llm", "aiohttp,starlette,torch"),
         ("skate.train", "polars,pydantic,starlette,torch"),
         ("skate.serve", "numpy,polars,pyarrow,torch"),
     ],

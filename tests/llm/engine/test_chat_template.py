@@ -37,6 +37,14 @@ def test_the_final_message_can_be_continued() -> None:
         template("nothing").render(USER, continue_final_message=True)
 
 
+def test_another_template_than_the_models_can_be_given() -> None:
+    chat = template(TEMPLATE, bos_token="<s>")
+    assert chat.render(USER, chat_template="{{ bos_token }}{{ messages[0].content }}!") == "<s>Hi!"
+    assert ChatTemplate({}).render(USER, chat_template="{{ messages[0].role }}") == "user"
+    with pytest.raises(ValueError, match="the given chat template is broken"):
+        chat.render(USER, chat_template="{% if %}")
+
+
 def test_the_functions_that_templates_use_are_there() -> None:
     chat = template(
         "{%- for m in messages -%}{%- if loop.index > 1 -%}{%- break -%}{%- endif -%}"

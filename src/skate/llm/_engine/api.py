@@ -194,6 +194,7 @@ class Tokenizer(Protocol):
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        chat_template: str | None = None,
         **variables: Any,
     ) -> str:
         """Render messages to the text of a prompt, which `encode(…, add_special_tokens=False)` turns into tokens."""

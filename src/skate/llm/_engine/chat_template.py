@@ -28,7 +28,7 @@ class ChatTemplate:
     def __init__(self, templates: Mapping[str, str], variables: Mapping[str, Any] | None = None) -> None:
         self._templates = dict(templates)
         self._variables = dict(variables or {})
-        self._compiled: dict[str, Template] = {}
+        self._compiled: dict[str, Template] = {}  # by their sources
 
     def __bool__(self) -> bool:
         return bool(self._templates)
@@ -40,6 +40,7 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        chat_template: str | None = None,
         **variables: Any,
     ) -> str:
         """Return the text of a prompt.
@@ -50,6 +51,7 @@ class ChatTemplate:
             add_generation_prompt: End with the start of an answer.
             continue_final_message: End within the last message, so that the model continues it. There is then no
                 start of a further answer.
+            chat_template: Another template than the model's.
             variables: Further variables of the template, such as `enable_thinking`.
 
         Raises:
@@ -57,7 +59,10 @@ class ChatTemplate:
         """
         from jinja2 import TemplateError
 
-        template = self._template(bool(tools))
+        if chat_template is None:
+            template = self._template(bool(tools))
+        else:
+            template = self._compile(chat_template, "the given chat template")
         chat = _plain(messages)
         if not chat:
             raise ValueError("a chat needs at least one message")
@@ -89,16 +94,17 @@ class ChatTemplate:
         if name not in self._templates:
             known = ", ".join(self._templates)
             raise ValueError(f"the model has no default chat template, only {known}")
-        if name not in self._compiled:
+        return self._compile(self._templates[name], "the model's chat template")
+
+    def _compile(self, source: str, owner: str) -> Template:
+        if source not in self._compiled:
             from jinja2 import TemplateSyntaxError
 
             try:
-                self._compiled[name] = _environment().from_string(self._templates[name])
+                self._compiled[source] = _environment().from_string(source)
             except TemplateSyntaxError as error:
-                raise ValueError(
-                    f"the model's chat template is broken: {error} (line {error.lineno})"
-                ) from error
-        return self._compiled[name]
+                raise ValueError(f"{owner} is broken: {error} (line {error.lineno})") from error
+        return self._compiled[source]
 
 
 def _environment() -> Environment:

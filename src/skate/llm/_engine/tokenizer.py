@@ -184,6 +184,7 @@ class TextTokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        chat_template: str | None = None,
         **variables: Any,
     ) -> str:
         """Render messages to the text of a prompt, which `encode(…, add_special_tokens=False)` turns into tokens.
@@ -196,6 +197,7 @@ class TextTokenizer:
             tools=tools,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
+            chat_template=chat_template,
             **variables,
         )
 

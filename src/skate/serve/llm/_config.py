@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from skate import serve
 from skate.air import _arguments as arguments
+from skate.air._config_model import ConfigModel
 from skate.serve.llm._imports import import_object
 from skate.util import accelerators
 
@@ -29,49 +29,6 @@ __all__ = [
 
 _CLOUD_SCHEMES = ("s3://", "gs://", "abfss://", "azure://")
 _PLACEMENT_OPTIONS = ("placement_group_bundles", "placement_group_strategy")
-
-
-class ConfigModel(BaseModel):
-    """A frozen model that rejects unknown fields and names the nearest known one."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        protected_namespaces=(),
-        arbitrary_types_allowed=True,
-        defer_build=True,
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_unknown_fields(cls, given: Any) -> Any:
-        if isinstance(given, Mapping):
-            for name in given:
-                if name not in cls.model_fields:
-                    hint = arguments.hint_for_unknown(str(name), cls.model_fields)
-                    raise ValueError(f"{cls.__name__} has no field {name!r}. {hint}")
-        return given
-
-    @classmethod
-    def parse_yaml(cls, file: str | IO[Any]) -> Self:
-        """Return the model that a YAML text or an open YAML file describes.
-
-        Args:
-            file: The text or the file.
-        """
-        import yaml  # type: ignore[import-untyped]  # no stubs
-
-        return cls.model_validate(yaml.safe_load(file))
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        """Return the model that a YAML file describes.
-
-        Args:
-            path: The path of the file.
-        """
-        with open(path, encoding="utf-8") as file:
-            return cls.parse_yaml(file)
 
 
 class ExtraFiles(ConfigModel):

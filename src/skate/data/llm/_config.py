@@ -1,0 +1,395 @@
+"""Configuration of processors, with Ray's names and fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
+from skate.air import _arguments as arguments
+from skate.air._config_model import ConfigModel
+from skate.data.llm._stage_config import (
+    ChatTemplateStageConfig,
+    DetokenizeStageConfig,
+    HttpRequestStageConfig,
+    PrepareMultimodalStageConfig,
+    TokenizerStageConfig,
+    stage_config,
+)
+
+__all__ = [
+    "EngineProcessorConfig",
+    "HttpRequestProcessorConfig",
+    "ProcessorConfig",
+    "SGLangEngineProcessorConfig",
+    "ServeDeploymentProcessorConfig",
+    "vLLMEngineProcessorConfig",
+]
+
+_PLACEMENT_KEYS = ("bundles", "bundle_per_worker", "strategy")
+
+
+class ProcessorConfig(ConfigModel):
+    """Fields of every processor.
+
+    Args:
+        batch_size: Rows of a batch.
+        accelerator_type: The type of accelerator that the actors need, such as "H100"; None for none.
+        concurrency: The number of actors, or the least and the most.
+
+    Raises:
+        ValueError: If a field is unknown or invalid.
+    """
+
+    batch_size: PositiveInt = 32
+    accelerator_type: str | None = None
+    concurrency: int | tuple[int, int] = 1
+
+    @field_validator("concurrency")
+    @classmethod
+    def validate_concurrency(cls, concurrency: int | tuple[int, int]) -> int | tuple[int, int]:
+        """Check that `concurrency` is positive, and that the least is not more than the most.
+
+        Args:
+            concurrency: The value.
+        """
+        least, most = (concurrency, concurrency) if isinstance(concurrency, int) else concurrency
+        if not 1 <= least <= most:
+            raise ValueError(
+                f"`concurrency` must be a positive integer, or (least, most) with 1 <= least <= most, got {concurrency}"
+            )
+        return concurrency
+
+    def get_concurrency(self, autoscaling_enabled: bool = True) -> dict[str, Any]:
+        """Return the size of the pool of actors, as arguments of `skate.data.ActorPoolStrategy`.
+
+        Args:
+            autoscaling_enabled: Whether an integer is the most actors of a pool that grows, or the size of a fixed
+                one.
+
+        Example:
+            >>> from skate.data.llm import ProcessorConfig
+            >>> ProcessorConfig(concurrency=4).get_concurrency()
+            {'min_size': 1, 'max_size': 4}
+            >>> ProcessorConfig(concurrency=4).get_concurrency(autoscaling_enabled=False)
+            {'size': 4}
+        """
+        if not isinstance(self.concurrency, int):
+            return {"min_size": self.concurrency[0], "max_size": self.concurrency[1]}
+        if autoscaling_enabled:
+            return {"min_size": 1, "max_size": self.concurrency}
+        return {"size": self.concurrency}
+
+
+class EngineProcessorConfig(ProcessorConfig):
+    """Fields of the processors that run a model."""
+
+    TASK_TYPES: ClassVar[tuple[str, ...]]
+
+    model_source: str
+    runtime_env: dict[str, Any] | None = None
+    max_pending_requests: int | None = None
+    max_concurrent_batches: PositiveInt = 8
+    max_tasks_in_flight_per_actor: PositiveInt | None = None
+    should_continue_on_error: bool = False
+    chat_template_stage: Any = True
+    tokenize_stage: Any = True
+    detokenize_stage: Any = True
+    prepare_multimodal_stage: Any = False
+    engine_kwargs: dict[str, Any] = Field(default_factory=dict)
+    task_type: str = "generate"
+
+    @field_validator("model_source", mode="before")
+    @classmethod
+    def _check_source(cls, value: Any) -> Any:
+        return _local("model_source", value)
+
+    @field_validator("task_type")
+    @classmethod
+    def validate_task_type(cls, value: str) -> str:
+        """Check that the engine runs tasks of this type.
+
+        Args:
+            value: The type.
+        """
+        if value not in cls.TASK_TYPES:
+            hint = arguments.hint_for_unknown(value, cls.TASK_TYPES)
+            raise ValueError(f"`task_type` is {value!r}, which the embedded engine does not run. {hint}")
+        return value
+
+    @model_validator(mode="after")
+    def _resolve_stages(self) -> Self:
+        for name, kind in (
+            ("chat_template_stage", ChatTemplateStageConfig),
+            ("tokenize_stage", TokenizerStageConfig),
+            ("detokenize_stage", DetokenizeStageConfig),
+            ("prepare_multimodal_stage", PrepareMultimodalStageConfig),
+        ):
+            object.__setattr__(self, name, stage_config(name, getattr(self, name), kind))
+        if self.prepare_multimodal_stage.enabled:
+            raise ValueError(
+                "`prepare_multimodal_stage` is enabled, but the embedded engine takes text only: remove it, and put "
+                "no images or sounds in the messages"
+            )
+        if len(self._tokenizers) > 1:
+            raise ValueError(
+                f"the stages have several tokenizers ({', '.join(sorted(self._tokenizers))}), but the engine has one: "
+                "set the same `model_source` in each stage, or in one stage only"
+            )
+        return self
+
+    @property
+    def _tokenizers(self) -> set[str]:
+        stages = (self.chat_template_stage, self.tokenize_stage, self.detokenize_stage)
+        return {each.model_source for each in stages if each.model_source not in (None, self.model_source)}
+
+    @property
+    def tokenizer_source(self) -> str | None:
+        """The folder of a tokenizer other than the model's, or None."""
+        return next(iter(self._tokenizers), None)
+
+    @property
+    def actor_options(self) -> dict[str, Any]:
+        """Options of the actors that run the engine."""
+        return {"runtime_env": self.runtime_env, "accelerator_type": self.accelerator_type}
+
+
+class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's name
+    """A processor that runs a model, with the options of vLLM.
+
+    Skate does not use vLLM yet: the model runs in the embedded engine, `skate.llm.load_engine`, on a CPU.
+
+    A row has `messages`, a `prompt` or a `tokenized_prompt`, and perhaps `sampling_params` with vLLM's names, and a
+    `model`, which names a LoRA adapter. `prompt`, `num_input_tokens`, `generated_text`, `generated_tokens` and
+    `num_generated_tokens` are added to it, or `embeddings` if `task_type` is "embed".
+
+    Args:
+        model_source: A folder with a model in Hugging Face's format, a GGUF file, or a model id of Hugging Face.
+        batch_size: Rows of a batch.
+        engine_kwargs: Options of the engine, with vLLM's names; see `skate.llm.load_engine`.
+        task_type: "generate" or "embed".
+        runtime_env: The runtime environment of the actors.
+        max_pending_requests: The most rows that are in the engine of an actor at a time; None for no further limit.
+        max_concurrent_batches: How many batches an actor processes at a time. Their rows are in the engine together.
+        max_tasks_in_flight_per_actor: How many tasks are queued at or run in an actor.
+        should_continue_on_error: Whether the job continues when a row fails. The row keeps its columns and gets the
+            reason as `__inference_error__`, which is empty for the others; `postprocess` does not see it.
+        log_engine_metrics: Accepted without effect: the embedded engine exports no metrics from batch jobs.
+        dynamic_lora_loading_path: The local folder whose subfolders are LoRA adapters. Without it, the `model` of a
+            row is the path of an adapter.
+        placement_group_config: Resources of each actor, as `bundle_per_worker` or as one bundle in `bundles`.
+        chat_template_stage: How messages become prompts: a bool, a dict or a `ChatTemplateStageConfig`.
+        tokenize_stage: How prompts become tokens: a bool, a dict or a `TokenizerStageConfig`.
+        detokenize_stage: How tokens become text: a bool, a dict or a `DetokenizeStageConfig`.
+        prepare_multimodal_stage: Must not be enabled: the engine takes text only.
+        accelerator_type: The type of accelerator that the actors need, such as "H100"; None for none.
+        concurrency: The most actors, each with an engine of its own, or the least and the most.
+
+    Raises:
+        ValueError: If a field is unknown or invalid.
+
+    Example:
+        >>> from skate.data.llm import vLLMEngineProcessorConfig
+        >>> config = vLLMEngineProcessorConfig(
+        ...     model_source="models/tiny",
+        ...     engine_kwargs={"max_model_len": 2048},
+        ...     chat_template_stage={"chat_template_kwargs": {"enable_thinking": False}},
+        ... )
+        >>> config.chat_template_stage.enabled
+        True
+    """
+
+    TASK_TYPES: ClassVar[tuple[str, ...]] = ("generate", "embed")
+
+    log_engine_metrics: bool = True
+    dynamic_lora_loading_path: str | None = None
+    placement_group_config: dict[str, Any] | None = None
+
+    @field_validator("dynamic_lora_loading_path", mode="before")
+    @classmethod
+    def _check_loading_path(cls, value: Any) -> Any:
+        return _local("dynamic_lora_loading_path", value)
+
+    @field_validator("placement_group_config")
+    @classmethod
+    def validate_placement_group_config(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Check that the resources are those of one process.
+
+        Args:
+            value: The resources.
+        """
+        if value is None:
+            return None
+        for name in value:
+            if name not in _PLACEMENT_KEYS:
+                hint = arguments.hint_for_unknown(name, _PLACEMENT_KEYS)
+                raise ValueError(f"`placement_group_config` has no key {name!r}. {hint}")
+        if ("bundles" in value) == ("bundle_per_worker" in value):
+            raise ValueError("`placement_group_config` needs one of `bundles` and `bundle_per_worker`")
+        if len(value.get("bundles", [None])) != 1:
+            raise ValueError(
+                "`placement_group_config` must have one bundle: the embedded engine runs in one process, got "
+                f"{value['bundles']}"
+            )
+        return value
+
+    @property
+    def actor_options(self) -> dict[str, Any]:
+        """Options of the actors that run the engine."""
+        options = super().actor_options
+        placement = self.placement_group_config
+        if placement is None:
+            return options
+        bundle = dict(placement.get("bundle_per_worker") or placement["bundles"][0])
+        options |= {"num_cpus": bundle.pop("CPU", 0), "num_gpus": bundle.pop("GPU", 0)}
+        return {**options, "resources": bundle or None}
+
+
+class SGLangEngineProcessorConfig(EngineProcessorConfig):
+    """A processor that runs a model, with the options of SGLang.
+
+    Skate does not use SGLang: the model runs in the embedded engine, `skate.llm.load_engine`, on a CPU. Rows are as in
+    `vLLMEngineProcessorConfig`, and their `sampling_params` may have SGLang's names.
+
+    Args:
+        model_source: A folder with a model in Hugging Face's format, a GGUF file, or a model id of Hugging Face.
+        batch_size: Rows of a batch.
+        engine_kwargs: Options of the engine, with SGLang's or vLLM's names.
+        task_type: "generate".
+        runtime_env: The runtime environment of the actors.
+        max_pending_requests: The most rows that are in the engine of an actor at a time; None for no further limit.
+        max_concurrent_batches: How many batches an actor processes at a time. Their rows are in the engine together.
+        max_tasks_in_flight_per_actor: How many tasks are queued at or run in an actor.
+        should_continue_on_error: As in `vLLMEngineProcessorConfig`, like the stages.
+        chat_template_stage: How messages become prompts.
+        tokenize_stage: How prompts become tokens.
+        detokenize_stage: How tokens become text.
+        prepare_multimodal_stage: Must not be enabled: the engine takes text only.
+        accelerator_type: The type of accelerator that the actors need, such as "H100"; None for none.
+        concurrency: The most actors, each with an engine of its own, or the least and the most.
+
+    Raises:
+        ValueError: If a field is unknown or invalid.
+    """
+
+    TASK_TYPES: ClassVar[tuple[str, ...]] = ("generate",)
+
+
+class HttpRequestProcessorConfig(ProcessorConfig):
+    """A processor that sends the `payload` of each row to a URL, and adds the answer as `http_response`.
+
+    The payload is sent as JSON with POST. The answer must be JSON. Requests that get the status 408, 429 or 5xx, or no
+    answer, are repeated with exponentially growing pauses; any other status from 400 on fails the row.
+
+    Args:
+        url: The URL.
+        headers: Headers of the requests.
+        qps: The most requests per second, of all actors together; None for no limit.
+        max_retries: How often a request is repeated.
+        base_retry_wait_time_in_s: Seconds before the first repetition; each further pause is twice as long.
+        session_factory: A function that returns an `aiohttp.ClientSession`, to set time-outs or a proxy.
+        should_continue_on_error: Whether the job continues when a row fails. The row gets the reason as
+            `__inference_error__`. Ray has no such field.
+        http_request_stage: Fields of the stage, which replace those of the processor: a bool, a dict or an
+            `HttpRequestStageConfig`.
+        batch_size: Rows whose requests are sent at a time by an actor.
+        accelerator_type: The type of accelerator that the actors need; None for none.
+        concurrency: The number of actors, or the least and the most.
+
+    Raises:
+        ValueError: If a field is unknown or invalid.
+
+    Example:
+        >>> from skate.data.llm import HttpRequestProcessorConfig
+        >>> config = HttpRequestProcessorConfig(url="http://127.0.0.1:8000/v1/completions", qps=10, max_retries=3)
+        >>> config.batch_size
+        64
+    """
+
+    batch_size: PositiveInt = 64
+    url: str = Field(pattern=r"^https?://")
+    headers: dict[str, Any] | None = None
+    qps: PositiveFloat | None = None
+    max_retries: NonNegativeInt = 0
+    base_retry_wait_time_in_s: NonNegativeFloat = 1.0
+    session_factory: Callable[[], Any] | None = None
+    should_continue_on_error: bool = False
+    http_request_stage: Any = True
+
+    @model_validator(mode="after")
+    def _resolve_stage(self) -> Self:
+        stage = stage_config("http_request_stage", self.http_request_stage, HttpRequestStageConfig)
+        if not stage.enabled:
+            raise ValueError(
+                "`http_request_stage` is not enabled, and the processor has no other stage: enable it"
+            )
+        object.__setattr__(self, "http_request_stage", stage)
+        for name in ("batch_size", "concurrency"):
+            if (value := getattr(stage, name)) is not None:
+                object.__setattr__(self, name, value)
+        return self
+
+    @property
+    def actor_options(self) -> dict[str, Any]:
+        """Options of the actors that send the requests."""
+        stage = self.http_request_stage
+        names = ("runtime_env", "num_cpus", "memory")
+        return {"accelerator_type": self.accelerator_type, **{name: getattr(stage, name) for name in names}}
+
+
+class ServeDeploymentProcessorConfig(ProcessorConfig):
+    """A processor that calls a deployment of Serve with each row.
+
+    A row has the name of a `method`, its `request_kwargs`, and perhaps a `dtype`, which names the class of the request.
+    The fields of the answer, a dict or a pydantic model, become columns.
+
+    Args:
+        deployment_name: The name of the deployment.
+        app_name: The name of its application.
+        dtype_mapping: Classes of requests by name. Without a `dtype`, the method gets the dict itself.
+        should_continue_on_error: Whether the job continues when a row fails. The row gets the reason as
+            `__inference_error__`.
+        request_timeout_s: The most seconds for one answer; None for no limit.
+        batch_size: Rows that are sent at a time by an actor.
+        accelerator_type: The type of accelerator that the actors need; None for none.
+        concurrency: The number of actors, or the least and the most.
+
+    Raises:
+        ValueError: If a field is unknown or invalid.
+    """
+
+    deployment_name: str = Field(min_length=1)
+    app_name: str = "default"
+    dtype_mapping: dict[str, type[Any]] | None = None
+    should_continue_on_error: bool = False
+    request_timeout_s: PositiveFloat | None = None
+
+    @property
+    def actor_options(self) -> dict[str, Any]:
+        """Options of the actors that call the deployment."""
+        return {"accelerator_type": self.accelerator_type}
+
+
+def _local(field: str, value: Any) -> Any:
+    """Return a path as text.
+
+    Raises:
+        ValueError: If it is in cloud storage.
+    """
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, str) and "://" in value:
+        raise ValueError(
+            f"`{field}` is {value!r}, but processors read models from local folders: copy it to one first"
+        )
+    return value

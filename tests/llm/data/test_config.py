@@ -1,0 +1,113 @@
+"""Configurations of processors and stages."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from skate.data.llm import (
+    ChatTemplateStageConfig,
+    HttpRequestProcessorConfig,
+    PrepareMultimodalStageConfig,
+    ProcessorConfig,
+    ServeDeploymentProcessorConfig,
+    SGLangEngineProcessorConfig,
+    build_llm_processor,
+    build_processor,
+    vLLMEngineProcessorConfig,
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "reason"),
+    [
+        (vLLMEngineProcessorConfig, {"model_sorce": "m"}, "model_source"),
+        (vLLMEngineProcessorConfig, {"model_source": "m", "task_type": "classify"}, "does not run"),
+        (SGLangEngineProcessorConfig, {"model_source": "m", "task_type": "embed"}, "does not run"),
+        (vLLMEngineProcessorConfig, {"model_source": "s3://m"}, "local folders"),
+        (vLLMEngineProcessorConfig, {"model_source": "m", "prepare_multimodal_stage": True}, "text only"),
+        (vLLMEngineProcessorConfig, {"model_source": "m", "tokenize_stage": 3}, "must be a bool"),
+        (vLLMEngineProcessorConfig, {"model_source": "m", "tokenize_stage": {"model": "x"}}, "model_source"),
+        (
+            vLLMEngineProcessorConfig,
+            {
+                "model_source": "m",
+                "tokenize_stage": {"model_source": "x"},
+                "detokenize_stage": {"model_source": "y"},
+            },
+            "several tokenizers",
+        ),
+        (
+            vLLMEngineProcessorConfig,
+            {"model_source": "m", "placement_group_config": {"bundles": [{"CPU": 1}] * 2}},
+            "one process",
+        ),
+        (ProcessorConfig, {"concurrency": 0}, "positive integer"),
+        (ProcessorConfig, {"concurrency": (3, 2)}, "least <= most"),
+        (HttpRequestProcessorConfig, {"url": "localhost"}, "url"),
+        (HttpRequestProcessorConfig, {"url": "http://x", "http_request_stage": False}, "enable it"),
+        (ServeDeploymentProcessorConfig, {"deployment_name": "d", "app": "a"}, "app_name"),
+    ],
+)
+def test_wrong_fields_are_refused_with_a_remedy(kind: Any, fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        kind(**fields)
+
+
+def test_stages_have_short_forms() -> None:
+    config = vLLMEngineProcessorConfig(
+        model_source="m",
+        chat_template_stage=ChatTemplateStageConfig(model_source="t"),
+        tokenize_stage={"model_source": "t"},
+        detokenize_stage=False,
+        prepare_multimodal_stage=PrepareMultimodalStageConfig(enabled=False),
+    )
+    assert config.tokenizer_source == "t"
+    assert not config.detokenize_stage.enabled
+    assert pickle.loads(pickle.dumps(config)) == config
+    with pytest.raises(ValidationError, match="frozen"):
+        config.batch_size = 3
+
+
+def test_a_bundle_becomes_resources_of_the_actors() -> None:
+    config = vLLMEngineProcessorConfig(
+        model_source="m", placement_group_config={"bundle_per_worker": {"CPU": 2, "disk": 1}}
+    )
+    assert config.actor_options["num_cpus"] == 2
+    assert config.actor_options["resources"] == {"disk": 1}
+
+
+def test_the_fields_of_a_stage_replace_those_of_the_processor() -> None:
+    config = HttpRequestProcessorConfig(
+        url="http://x", http_request_stage={"batch_size": 3, "concurrency": (1, 2), "num_cpus": 0.5}
+    )
+    assert config.batch_size == 3
+    assert config.get_concurrency() == {"min_size": 1, "max_size": 2}
+    assert config.actor_options["num_cpus"] == 0.5
+
+
+def test_processors_describe_their_stages(caplog: pytest.LogCaptureFixture) -> None:
+    processor = build_llm_processor(
+        SGLangEngineProcessorConfig(model_source="m"), builder_kwargs={"chat_template_kwargs": {"a": 1}}
+    )
+    assert processor.list_stage_names() == ["SGLangEngineStage"]
+    stage = processor.get_stage_by_name("SGLangEngineStage")
+    assert stage.rows_per_call == 32 * 8
+    assert stage.arguments["chat_template_kwargs"] == {"a": 1}
+    with caplog.at_level("INFO", logger="skate.data.llm"):
+        processor.log_input_column_names()
+    assert "messages" in caplog.text
+    with pytest.raises(ValueError, match="Did you mean 'SGLangEngineStage'"):
+        processor.get_stage_by_name("SGLangStage")
+
+
+def test_wrong_arguments_of_build_processor_are_refused() -> None:
+    with pytest.raises(TypeError, match="configuration of a processor"):
+        build_processor(ProcessorConfig())
+    with pytest.raises(ValueError, match="Did you mean 'chat_template_kwargs'"):
+        build_processor(
+            vLLMEngineProcessorConfig(model_source="m"), builder_kwargs={"chat_template_kwarg": {}}
+        )
