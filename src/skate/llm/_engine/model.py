@@ -198,11 +198,13 @@ def _size_cache(config: ModelConfig, settings: TorchEngineConfig) -> tuple[int, 
     affordable = memory // block_bytes
     needed = settings.max_num_seqs * -(-longest // size)
     if affordable < 1:
-        raise ValueError(f"the KV cache needs at least {block_bytes:,} bytes, and {memory:,} are to be had")
+        raise ValueError(
+            f"the KV cache needs at least {block_bytes:,} bytes, but only {memory:,} are available"
+        )
     if affordable * size < longest:
         _log.warning(
             "the context is shortened from %d to %d tokens, because the KV cache of one request would take "
-            "%.1f GB and %.1f GB are to be had",
+            "%.1f GB and %.1f GB are available",
             longest,
             affordable * size,
             config.kv_bytes_per_token * longest * _DTYPE.itemsize / 1e9,
