@@ -7,14 +7,39 @@ import subprocess
 import sys
 from pathlib import Path
 
-PROGRAM = Path(__file__).parents[2] / "bench" / "gpu" / "train_lm.py"
+PROGRAMS = Path(__file__).parents[2] / "bench" / "gpu"
 
 
 def test_both_ways_train_the_same_model_on_the_same_tokens(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
-    command = [sys.executable, str(PROGRAM), "--tiny", "--rounds", "1", "--out", str(figures)]
+    command = [
+        sys.executable,
+        str(PROGRAMS / "train_lm.py"),
+        "--tiny",
+        "--rounds",
+        "1",
+        "--out",
+        str(figures),
+    ]
     subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, timeout=100)
     rounds = json.loads(figures.read_text())["rounds"]
     [plain], [skate] = rounds["plain"], rounds["skate"]
     assert plain["last_loss"] == skate["last_loss"]
     assert plain["parameters"] == skate["parameters"]
+
+
+def test_text_is_generated_by_skate_and_transformers(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [
+        sys.executable,
+        str(PROGRAMS / "generate.py"),
+        "--tiny",
+        "--rounds",
+        "1",
+        "--out",
+        str(figures),
+    ]
+    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, timeout=100)
+    found = json.loads(figures.read_text())
+    assert found["skate"]["tokens_per_s"] > 0
+    assert found["transformers"]["tokens_per_s"] > 0

@@ -11,5 +11,6 @@ from tests.llm.engine.test_random_schedules import run_schedules
 
 @pytest.mark.chaos
 @pytest.mark.timeout(3600)
-def test_ten_thousand_schedules_change_no_token() -> None:
-    run_schedules(10_000)
+@pytest.mark.parametrize("ahead", [False, True], ids=["one step at a time", "one step ahead"])
+def test_ten_thousand_schedules_change_no_token(ahead: bool) -> None:
+    run_schedules(10_000, ahead=ahead)

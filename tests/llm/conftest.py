@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+
 import pytest
+
+if importlib.util.find_spec("torch") is not None:
+    import torch
+
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"  # which Triton reads when it is imported
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections import deque
+from dataclasses import dataclass
 
+import pytest
 import torch
 
-from skate.llm._engine.scheduler import Sequence, SequenceState
+from skate.llm._engine.runner import LaunchedStep, Runner
+from skate.llm._engine.scheduler import Sequence, SequenceState, Step
+from tests.llm.engine.device_runners import GREEDY, make_device_runner
 from tests.llm.engine.tiny_models import VOCABULARY, make_runner, make_scheduler, plain_logits, small_decoder
 
 SHARED_PREFIX = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
@@ -18,9 +22,10 @@ class Schedule:
     """Requests that arrive at random steps of an engine with random limits, some of which are aborted."""
 
     seed: int
+    ahead: bool = False  # steps are launched before the results of the ones before them are known
     preemptions: int = 0
     cached_tokens: int = 0
-    outputs: list[list[int]] = field(default_factory=list)
+    most_launched: int = 0
 
     def run(self) -> None:
         rng = random.Random(self.seed)
@@ -33,10 +38,15 @@ class Schedule:
             max_step_tokens=rng.choice((6, 9, 40)),
             prefix_caching=rng.random() < 0.8,
         )
-        runner = make_runner(small_decoder(), scheduler)
+        runner: Runner = (
+            make_device_runner(small_decoder(), scheduler, blocks)
+            if self.ahead
+            else make_runner(small_decoder(), scheduler)
+        )
         to_come = [self.request(rng, number) for number in range(rng.randint(1, 6))]
         arrived: list[Sequence] = []
-        while to_come or scheduler.running or scheduler.waiting:
+        launched: deque[tuple[Step, LaunchedStep]] = deque()
+        while to_come or scheduler.running or scheduler.waiting or launched:
             while to_come and rng.random() < 0.5:
                 arrived.append(to_come.pop())
                 scheduler.add(arrived[-1])
@@ -45,12 +55,14 @@ class Schedule:
                 if gone.state is not SequenceState.FINISHED:
                     scheduler.finish(gone)
             step = scheduler.plan()
-            if step is None:
-                continue
-            tokens = runner.run(step).argmax(dim=-1).tolist()
-            for sequence, _ in scheduler.commit(step, tokens):
-                if sequence.generated >= sequence.max_tokens:
-                    scheduler.finish(sequence)
+            if step is not None:
+                launched.append((step, runner.launch(step, [GREEDY] * len(step.rows))))
+                self.most_launched = max(self.most_launched, len(launched))
+            if launched and (step is None or len(launched) == runner.depth):
+                done, results = launched.popleft()
+                for sequence, _ in scheduler.commit(done, results.wait().tokens):
+                    if sequence.generated >= sequence.max_tokens:
+                        scheduler.finish(sequence)
         assert scheduler.pool.free_count == scheduler.pool.count
         self.preemptions = sum(each.preemptions for each in arrived)
         self.cached_tokens = sum(each.cached_tokens or 0 for each in arrived)
@@ -64,7 +76,7 @@ class Schedule:
             prefix + rest,
             max_tokens=rng.randint(1, 12),
             order=(rng.randrange(2), number),
-            needs_last_token=True,
+            needs_last_token=not self.ahead or rng.random() < 0.3,
         )
 
 
@@ -77,10 +89,10 @@ def check_against_one_pass(sequence: Sequence) -> None:
     assert (logits.max(dim=-1).values - chosen).max() <= 1e-4
 
 
-def run_schedules(count: int) -> tuple[int, int]:
+def run_schedules(count: int, *, ahead: bool) -> tuple[int, int]:
     preemptions = cached = 0
     for seed in range(count):
-        schedule = Schedule(seed)
+        schedule = Schedule(seed, ahead)
         try:
             schedule.run()
         except Exception as error:
@@ -91,7 +103,14 @@ def run_schedules(count: int) -> tuple[int, int]:
     return preemptions, cached
 
 
-def test_every_token_is_the_one_that_a_single_pass_gives() -> None:
-    preemptions, cached = run_schedules(150)
+@pytest.mark.parametrize("ahead", [False, True], ids=["one step at a time", "one step ahead"])
+def test_every_token_is_the_one_that_a_single_pass_gives(ahead: bool) -> None:
+    preemptions, cached = run_schedules(150, ahead=ahead)
     assert preemptions > 50, "the schedules are meant to preempt"
     assert cached > 500, "the schedules are meant to share prefixes"
+
+
+def test_steps_are_launched_ahead() -> None:
+    schedule = Schedule(1, ahead=True)
+    schedule.run()
+    assert schedule.most_launched == 2

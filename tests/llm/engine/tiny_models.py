@@ -12,7 +12,7 @@ from skate.llm._engine.blocks import BlockPool
 from skate.llm._engine.decoder import Decoder
 from skate.llm._engine.linear import TransposedLinear
 from skate.llm._engine.model_config import ModelConfig, read_model_config
-from skate.llm._engine.runner import Runner
+from skate.llm._engine.runner import CpuRunner
 from skate.llm._engine.scheduler import Scheduler
 from skate.llm._engine.weights import llama_names
 
@@ -163,6 +163,6 @@ def make_scheduler(
     )
 
 
-def make_runner(decoder: Decoder, scheduler: Scheduler) -> Runner:
+def make_runner(decoder: Decoder, scheduler: Scheduler) -> CpuRunner:
     pool = scheduler.pool
-    return Runner(decoder, KVCache(decoder.config, pool.count, pool.block_size, torch.float32, CPU))
+    return CpuRunner(decoder, KVCache(decoder.config, pool.count, pool.block_size, torch.float32, CPU))

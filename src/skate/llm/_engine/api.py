@@ -142,7 +142,7 @@ class RequestTiming:
     decode: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)  # not frozen: one is made for each token, and freezing doubles the cost
 class GenerationOutput:
     """The next piece of a request's output.
 

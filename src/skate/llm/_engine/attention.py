@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from skate.llm._engine.model_config import FULL, ModelConfig
+from skate.llm._engine.rope import rotate
 
 # Sequences that generate are padded to a multiple of `_PADDING` tokens, up to `_LONGEST_PADDED`. Longer ones take a
 # call of a kernel each, which costs less than a copy of their keys and values.
@@ -24,6 +25,7 @@ class KVCache:
     def __init__(
         self, config: ModelConfig, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
     ) -> None:
+        self.blocks = blocks
         self.block_size = block_size
         shape = (config.num_layers, 2, blocks * block_size, config.num_kv_heads, config.head_dim)
         # Zeros, since slots that nobody has written yet may be read and masked. They take no memory on a CPU.
@@ -47,11 +49,19 @@ class Attention(Protocol):
     """Attention of the tokens of one step, for every layer in turn."""
 
     def attend(
-        self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+        self,
+        layer: int,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        rotations: torch.Tensor | None,
     ) -> torch.Tensor:
         """Store the new keys and values, and return what each new token attends to.
 
-        All tensors have the shape `(tokens, heads, head_dim)`.
+        Queries, keys, values and the result have the shape `(tokens, heads, head_dim)`.
+
+        Args:
+            rotations: For each token, what rotates its query and its key; None does not rotate them.
         """
         ...
 
@@ -104,9 +114,16 @@ class PagedAttention:
         self._new_slots = torch.tensor(new_slots)
 
     def attend(
-        self, layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+        self,
+        layer: int,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        rotations: torch.Tensor | None,
     ) -> torch.Tensor:
         """Store the new keys and values, and return what each new token attends to."""
+        if rotations is not None:
+            queries, keys = rotate(queries, rotations), rotate(keys, rotations)
         cached_keys, cached_values = self._cache.layer(layer)
         cached_keys.index_copy_(0, self._new_slots, keys)
         cached_values.index_copy_(0, self._new_slots, values)

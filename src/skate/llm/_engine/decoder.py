@@ -10,27 +10,12 @@ from torch.nn import functional
 
 from skate.llm._engine.adapters import AdaptedRows, Projection
 from skate.llm._engine.attention import Attention
+from skate.llm._engine.layer_ops import LayerOps, Norm, TorchLayerOps, activate
 from skate.llm._engine.linear import Linear
 from skate.llm._engine.model_config import FULL, ModelConfig
-from skate.llm._engine.rope import rotate, rotation_table
+from skate.llm._engine.rope import rotation_table
 
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
-
-
-class Norm:
-    """A root-mean-square norm or a layer norm over the last dimension."""
-
-    def __init__(self, config: ModelConfig, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self._weight = weight + config.norm_offset if config.norm_offset else weight
-        self._bias = bias
-        self._eps = config.norm_eps
-        self._is_layer_norm = config.norm == "layer"
-
-    def __call__(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the normalised values."""
-        if self._is_layer_norm:
-            return functional.layer_norm(values, self._weight.shape, self._weight, self._bias, self._eps)
-        return functional.rms_norm(values, self._weight.shape, self._weight, self._eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +44,7 @@ class Decoder:
         device: Where to put the weights.
         dtype: The type of weights and activations.
         max_length: The longest sequence.
+        ops: The operations between the matrix products; None takes torch's.
 
     Raises:
         ValueError: If a tensor is missing or has the wrong shape.
@@ -73,10 +59,12 @@ class Decoder:
         device: torch.device,
         dtype: torch.dtype,
         max_length: int,
+        ops: LayerOps | None = None,
     ) -> None:
         self.config = config
         self.device = device
         self.dtype = dtype
+        self._ops: LayerOps = TorchLayerOps() if ops is None else ops
         load = _WeightReader(config, weights, make_linear, device, dtype)
         self._embeddings = load.tensor("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
         self._layers = [load.layer(index) for index in range(config.num_layers)]
@@ -89,11 +77,9 @@ class Decoder:
             shape = (config.max_position_embeddings, config.hidden_size)
             self._learned_positions = load.tensor("model.embed_positions.weight", shape)
         else:
-            self._rotations = rotation_table(config.rope, config.head_dim, max_length, device).to(dtype)
+            self._rotations = rotation_table(config.rope, config.head_dim, max_length, device)
         if config.local_rope is not None:
-            self._local_rotations = rotation_table(config.local_rope, config.head_dim, max_length, device).to(
-                dtype
-            )
+            self._local_rotations = rotation_table(config.local_rope, config.head_dim, max_length, device)
 
     def forward(
         self,
@@ -117,34 +103,38 @@ class Decoder:
             hidden = hidden + functional.embedding(positions, self._learned_positions)
         rotations = None if self._rotations is None else self._rotations[positions]
         local = rotations if self._local_rotations is None else self._local_rotations[positions]
+        normed = self._ops.norm(hidden, self._layers[0].attention_norm)
         for index, layer in enumerate(self._layers):
             rotation = rotations if self.config.windows[index] == FULL else local
-            hidden = self._forward_layer(index, layer, hidden, rotation, attention, adapted)
-        return self._norm(hidden)
+            attended = self._attend(index, layer, normed, rotation, attention, adapted)
+            hidden, normed = self._add(hidden, attended, layer.attention_post_norm, layer.mlp_norm)
+            projected = self._mlp(layer, normed, adapted)
+            is_last = index + 1 == len(self._layers)
+            next_norm = self._norm if is_last else self._layers[index + 1].attention_norm
+            hidden, normed = self._add(hidden, projected, layer.mlp_post_norm, next_norm)
+        return normed
+
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the scores of the next token for hidden states: logits, but for their type and their limit."""
+        return self._head(hidden)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Return the float32 logits of the next token for hidden states."""
-        logits = self._head(hidden).float()
+        return self.logits_of_scores(self._head(hidden))
+
+    def logits_of_scores(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return float32 logits for what `head` has returned."""
+        logits = scores.float()
         softcap = self.config.logit_softcap
         return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
-    def _forward_layer(
-        self,
-        index: int,
-        layer: Layer,
-        hidden: torch.Tensor,
-        rotations: torch.Tensor | None,
-        attention: Attention,
-        adapted: Sequence[AdaptedRows],
-    ) -> torch.Tensor:
-        attended = self._attend(index, layer, layer.attention_norm(hidden), rotations, attention, adapted)
-        if layer.attention_post_norm is not None:
-            attended = layer.attention_post_norm(attended)
-        hidden = hidden + attended
-        projected = self._mlp(layer, layer.mlp_norm(hidden), adapted)
-        if layer.mlp_post_norm is not None:
-            projected = layer.mlp_post_norm(projected)
-        return hidden + projected
+    def _add(
+        self, hidden: torch.Tensor, update: torch.Tensor, post_norm: Norm | None, next_norm: Norm
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the updated hidden states, and their values after the next norm."""
+        if post_norm is not None:
+            update = self._ops.norm(update, post_norm)
+        return self._ops.add_norm(hidden, update, next_norm)
 
     def _attend(
         self,
@@ -165,27 +155,18 @@ class Decoder:
             heads[:, last_key:],
         )
         if layer.query_norm is not None and layer.key_norm is not None:
-            queries, keys = layer.query_norm(queries), layer.key_norm(keys)
-        if rotations is not None:
-            queries, keys = rotate(queries, rotations), rotate(keys, rotations)
-        attended = attention.attend(index, queries, keys, values)
+            queries = self._ops.norm(queries, layer.query_norm)
+            keys = self._ops.norm(keys, layer.key_norm)
+        attended = attention.attend(index, queries, keys, values, rotations)
         return layer.attention_output(attended.reshape(count, -1), adapted)
 
     def _mlp(self, layer: Layer, normed: torch.Tensor, adapted: Sequence[AdaptedRows]) -> torch.Tensor:
         projected = layer.mlp_input(normed, adapted)
-        if not self.config.gated:
-            return layer.mlp_output(self._activate(projected), adapted)
-        gate, up = projected.chunk(2, dim=-1)
-        return layer.mlp_output(self._activate(gate) * up, adapted)
-
-    def _activate(self, values: torch.Tensor) -> torch.Tensor:
-        match self.config.activation:
-            case "silu":
-                return functional.silu(values)
-            case "gelu":
-                return functional.gelu(values)
-            case "gelu_tanh":
-                return functional.gelu(values, approximate="tanh")
+        activation = self.config.activation
+        gated = (
+            self._ops.gate(projected, activation) if self.config.gated else activate(projected, activation)
+        )
+        return layer.mlp_output(gated, adapted)
 
 
 class _WeightReader:
@@ -218,8 +199,11 @@ class _WeightReader:
 
     def norm(self, name: str, size: int) -> Norm:
         """Return a norm that the model must have."""
+        weight = self.tensor(f"{name}.weight", (size,))
         bias = self.tensor(f"{name}.bias", (size,)) if self._config.norm == "layer" else None
-        return Norm(self._config, self.tensor(f"{name}.weight", (size,)), bias)
+        if self._config.norm_offset:
+            weight = weight.float() + self._config.norm_offset  # exact: a sum in bfloat16 loses digits
+        return Norm(weight, bias, self._config.norm_eps)
 
     def projection(self, names: Iterable[str], sizes: Iterable[int], inputs: int) -> Projection:
         """Return one product for several matrices with the same input, whose outputs lie side by side."""

@@ -7,6 +7,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from skate.llm._engine.api import (
 )
 from skate.llm._engine.detokenizer import Detokenizer
 from skate.llm._engine.model import Model
+from skate.llm._engine.runner import LaunchedStep
 from skate.llm._engine.sampler import RequestSampler
 from skate.llm._engine.scheduler import Sequence as TokenSequence
 from skate.llm._engine.scheduler import Step
@@ -32,6 +34,29 @@ from skate.llm._engine.scheduler import Step
 _log = logging.getLogger("skate.llm")
 _T = TypeVar("_T")
 Piece = GenerationOutput | BaseException  # an exception ends the request
+
+
+class Pieces:
+    """The pieces of a request that its reader has not taken yet. It belongs to one event loop."""
+
+    __slots__ = ("_pieces", "_waiter")
+
+    def __init__(self) -> None:
+        self._pieces: deque[Piece] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, piece: Piece) -> None:
+        """Add a piece."""
+        self._pieces.append(piece)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def get(self) -> Piece:
+        """Wait for the next piece. There must be only one reader."""
+        while not self._pieces:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._pieces.popleft()
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +76,7 @@ class ActiveRequest:
     stop_tokens: frozenset[int]
     adapter: Adapter | None
     loop: asyncio.AbstractEventLoop
-    pieces: asyncio.Queue[Piece] = field(default_factory=asyncio.Queue)
+    pieces: Pieces = field(default_factory=Pieces)
     arrived: float = field(default_factory=time.perf_counter)
     started: float | None = None
     first_token: float | None = None
@@ -70,6 +95,7 @@ class EngineLoop:
         self._model = model
         self._requests: dict[TokenSequence, ActiveRequest] = {}
         self._by_id: dict[str, ActiveRequest] = {}
+        self._launched: deque[tuple[Step, list[ActiveRequest], LaunchedStep]] = deque()
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_closing = False
         self._lock = threading.Lock()
@@ -103,7 +129,7 @@ class EngineLoop:
             _deliver([(request, self._last_piece(request, "", FinishReason.ABORT))])
 
     async def call(self, function: Callable[[], _T]) -> _T:
-        """Run a function in the thread, between two steps, and return its result.
+        """Run a function in the thread, when no step is being computed, and return its result.
 
         Raises:
             EngineDeadError: If the thread has ended.
@@ -111,6 +137,11 @@ class EngineLoop:
         result: Future[_T] = Future()
 
         def run() -> None:
+            try:
+                self._finish_steps()
+            except BaseException as error:
+                result.set_exception(error)
+                raise
             try:
                 result.set_result(function())
             except BaseException as error:
@@ -143,9 +174,9 @@ class EngineLoop:
                 self._run_commands()
                 step = None if self.is_paused or self._is_closing else self._model.scheduler.plan()
                 if step is not None:
-                    self.step_started = time.perf_counter()
-                    self._run_step(step)
-                    self.step_started = None
+                    self._launch(step)
+                if self._launched and (step is None or len(self._launched) == self._model.runner.depth):
+                    self._finish_step()
         except BaseException as error:
             _log.exception("the engine has failed")
             self.failure = error
@@ -153,12 +184,13 @@ class EngineLoop:
             self._is_closing = True
             with self._lock:
                 self._has_ended = True
+            self._launched.clear()
             self._run_last_commands()
             self._fail_all()
 
     def _run_commands(self) -> None:
         """Run the commands that have arrived; wait for one if there is nothing else to do."""
-        is_idle = self.is_paused or not self._requests
+        is_idle = not self._launched and (self.is_paused or not self._requests)
         while not self._is_closing:
             try:
                 command = self._commands.get(block=is_idle)
@@ -174,20 +206,35 @@ class EngineLoop:
             except queue.Empty:
                 return
 
-    def _run_step(self, step: Step) -> None:
+    def _launch(self, step: Step) -> None:
+        now = time.perf_counter()
+        if not self._launched:
+            self.step_started = now
         requests = [self._requests[row.sequence] for row in step.rows]
         for request in requests:
             if request.started is None:
-                request.started = self.step_started
-        logits = self._model.runner.run(step, [request.adapter for request in requests])
+                request.started = now
+        self._launched.append((step, requests, self._model.runner.launch(step, requests)))
+
+    def _finish_steps(self) -> None:
+        """Wait for the steps that were launched, so that nothing uses the model."""
+        while self._launched:
+            self._finish_step()
+
+    def _finish_step(self) -> None:
+        """Take the results of the oldest step that was launched."""
+        step, requests, launched = self._launched.popleft()
+        sampled = launched.wait()
+        self.step_started = time.perf_counter() if self._launched else None
         sampling = [request for request, row in zip(requests, step.rows, strict=True) if row.samples]
-        tokens, logprobs, failures = _choose(sampling, logits)
-        pieces: list[tuple[ActiveRequest, Piece]] = list(failures.items())
-        for request in failures:
-            self._forget(request)
-        for sequence, token in self._model.scheduler.commit(step, tokens):
+        pieces: list[tuple[ActiveRequest, Piece]] = []
+        for index, error in sampled.failures.items():
+            pieces.append((sampling[index], error))
+            self._drop(sampling[index])
+        logprobs = {sampling[index].sequence: logprob for index, logprob in sampled.logprobs.items()}
+        for sequence, token in self._model.scheduler.commit(step, sampled.tokens):
             request = self._requests[sequence]
-            pieces.append((request, self._accept(request, token, logprobs.get(request))))
+            pieces.append((request, self._accept(request, token, logprobs.get(sequence))))
         for request in _deliver(pieces):
             self._drop(request)
 
@@ -277,26 +324,6 @@ class EngineLoop:
         return error
 
 
-def _choose(
-    sampling: Sequence[ActiveRequest], logits: torch.Tensor
-) -> tuple[list[int], dict[ActiveRequest, TokenLogprob], dict[ActiveRequest, Exception]]:
-    """Choose a token for each row. A request whose grammar has no way on gets an error, and the others continue."""
-    tokens: list[int] = logits.argmax(dim=-1).tolist()
-    logprobs: dict[ActiveRequest, TokenLogprob] = {}
-    failures: dict[ActiveRequest, Exception] = {}
-    for index, request in enumerate(sampling):
-        if request.sampler.is_plain_greedy:
-            continue
-        try:
-            tokens[index], logprob = request.sampler.choose(logits[index], request.sequence.generated)
-        except ValueError as error:
-            failures[request] = error
-            continue
-        if logprob is not None:
-            logprobs[request] = logprob
-    return tokens, logprobs, failures
-
-
 def _deliver(pieces: Sequence[tuple[ActiveRequest, Piece]]) -> list[ActiveRequest]:
     """Hand pieces to their event loops, in one call for each. Return the requests whose event loop is closed."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[ActiveRequest, Piece]]] = {}
@@ -313,4 +340,4 @@ def _deliver(pieces: Sequence[tuple[ActiveRequest, Piece]]) -> list[ActiveReques
 
 def _put_all(pieces: Sequence[tuple[ActiveRequest, Piece]]) -> None:
     for request, piece in pieces:
-        request.pieces.put_nowait(piece)
+        request.pieces.put(piece)

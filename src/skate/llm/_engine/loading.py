@@ -19,7 +19,8 @@ def load_engine(
         tokenizer: A folder with another tokenizer than the model's.
         **engine_kwargs: Settings with the names of vLLM's engine arguments: `max_model_len`, `max_num_seqs`,
             `max_num_batched_tokens`, `block_size`, `enable_prefix_caching`, `quantization` ("int4"),
-            `kv_cache_memory_bytes`; and `num_threads`.
+            `kv_cache_memory_bytes`, `gpu_memory_utilization`, `enforce_eager`, `dtype`; and `device` ("auto", "cpu" or
+            "cuda") and `num_threads`.
 
     Raises:
         FileNotFoundError: If a file of the model is missing.

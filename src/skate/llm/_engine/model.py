@@ -16,16 +16,16 @@ from skate._base.suggestions import did_you_mean
 from skate.llm._engine.adapters import Adapter, load_adapter
 from skate.llm._engine.attention import KVCache
 from skate.llm._engine.blocks import BlockPool
-from skate.llm._engine.decoder import Decoder
-from skate.llm._engine.linear import TransposedLinear, make_int4_linear
+from skate.llm._engine.decoder import Decoder, MakeLinear
+from skate.llm._engine.layer_ops import LayerOps, TorchLayerOps
+from skate.llm._engine.linear import PlainLinear, TransposedLinear, make_int4_linear
 from skate.llm._engine.model_config import ModelConfig, read_model_config
 from skate.llm._engine.model_files import ModelFiles
-from skate.llm._engine.runner import Runner
+from skate.llm._engine.runner import CpuRunner, Runner
 from skate.llm._engine.scheduler import Scheduler
 from skate.llm._engine.weights import llama_names
 
 _log = logging.getLogger("skate.llm")
-_DEVICE, _DTYPE = torch.device("cpu"), torch.float32
 # Arguments of vLLM's engine. The first must be 1 here; the others have no effect.
 _SINGLE = ("tensor_parallel_size", "pipeline_parallel_size")
 _WITHOUT_EFFECT = (
@@ -33,17 +33,15 @@ _WITHOUT_EFFECT = (
     "disable_log_requests",
     "disable_log_stats",
     "distributed_executor_backend",
-    "dtype",
     "enable_chunked_prefill",
     "enable_lora",
-    "enforce_eager",
-    "gpu_memory_utilization",
     "max_lora_rank",
     "max_loras",
     "swap_space",
     "trust_remote_code",
 )
-_MEMORY_SHARE = 0.5  # of the free memory, at most, for the KV cache
+_MEMORY_SHARE = 0.5  # of the free memory, at most, for the KV cache on a CPU
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,13 +50,18 @@ class TorchEngineConfig:
 
     Args:
         max_model_len: The most tokens of a prompt and its output together; None takes the model's own limit.
-        max_num_seqs: Most requests that generate at a time; others wait.
-        max_num_batched_tokens: Most tokens that one step computes. A longer prompt is computed in several steps.
+        device: `"auto"` is a GPU if there is one.
+        dtype: The type of weights and activations on a GPU; `"auto"` is bfloat16. A CPU computes in float32.
+        max_num_seqs: Most requests that generate at a time; others wait. None is 16 on a CPU and 256 on a GPU.
+        max_num_batched_tokens: Most tokens that one step computes. A longer prompt is computed in several steps. None
+            is 256 on a CPU and 8,192 on a GPU.
         block_size: Tokens in a block of the KV cache.
         enable_prefix_caching: Whether prompts share the keys and values of equal prefixes.
-        quantization: `"int4"` stores the matrices in 4 bits.
-        kv_cache_memory_bytes: Memory for the KV cache; None takes what the other settings need, or half of the free
-            memory if that is less.
+        quantization: `"int4"` stores the matrices in 4 bits, on a CPU.
+        kv_cache_memory_bytes: Memory for the KV cache; None takes what the other settings need, if it is there: at
+            most half of the free memory of a CPU, or what `gpu_memory_utilization` leaves on a GPU.
+        gpu_memory_utilization: The share of a GPU's memory that the engine may use.
+        enforce_eager: Whether to record no CUDA graphs, which saves memory and costs speed.
         num_threads: Threads of a step; None takes one for each CPU that the process may use.
 
     Raises:
@@ -66,12 +69,16 @@ class TorchEngineConfig:
     """
 
     max_model_len: int | None = None
-    max_num_seqs: int = 16
-    max_num_batched_tokens: int = 256
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
     block_size: int = 16
     enable_prefix_caching: bool = True
     quantization: Literal["int4"] | None = None
     kv_cache_memory_bytes: int | None = None
+    gpu_memory_utilization: float = 0.9
+    enforce_eager: bool = False
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
@@ -81,17 +88,38 @@ class TorchEngineConfig:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if self.quantization not in (None, "int4"):
             raise ValueError(f"quantization must be 'int4' or None, got {self.quantization!r}")
-        if self.max_num_batched_tokens < self.max_num_seqs:
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
+        if self.dtype != "auto" and self.dtype not in _DTYPES:
+            raise ValueError(f"dtype must be 'auto', {', '.join(map(repr, _DTYPES))}, got {self.dtype!r}")
+        if not 0 < self.gpu_memory_utilization <= 1:
             raise ValueError(
-                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least max_num_seqs "
-                f"({self.max_num_seqs}), so that every request can generate a token in each step"
+                f"gpu_memory_utilization must be above 0 and at most 1, got {self.gpu_memory_utilization}"
             )
+        if None not in (self.max_num_batched_tokens, self.max_num_seqs):
+            self.step_limits("cpu")
+
+    def step_limits(self, device: str) -> tuple[int, int]:
+        """Return how many requests and how many tokens a step computes at most on a type of device.
+
+        Raises:
+            ValueError: If a step could not compute a token of each request.
+        """
+        requests, tokens = (16, 256) if device == "cpu" else (256, 8192)
+        tokens = self.max_num_batched_tokens or max(tokens, self.max_num_seqs or 0)
+        requests = self.max_num_seqs or min(requests, tokens)
+        if tokens < requests:
+            raise ValueError(
+                f"max_num_batched_tokens ({tokens}) must be at least max_num_seqs ({requests}), so that every "
+                "request can generate a token in each step"
+            )
+        return requests, tokens
 
     @classmethod
     def from_kwargs(cls, kwargs: Mapping[str, Any]) -> TorchEngineConfig:
         """Make a configuration from engine arguments.
 
-        Arguments of vLLM that have no meaning for one process on a CPU are left out, if their value asks for nothing
+        Arguments of vLLM that have no meaning for one process are left out, if their value asks for nothing
         that the engine does not do.
 
         Raises:
@@ -113,32 +141,41 @@ class Model:
     """A model in memory: its weights, its KV cache, and the scheduler of its requests.
 
     Raises:
-        ValueError: If the engine does not support the model, or its files do not fit together.
+        ValueError: If the engine does not support the model or a setting, or the files do not fit together.
     """
 
     def __init__(self, files: ModelFiles, settings: TorchEngineConfig) -> None:
+        self.device, self.dtype = _choose_device(settings)
         self.config = read_model_config(files.config)
         self.tokenizer = files.tokenizer
         self.adapters: dict[str, Adapter] = {}
-        self.max_model_len, self._blocks = _size_cache(self.config, settings)
-        self._files = files
         self.settings = settings
         self.num_threads = settings.num_threads or len(os.sched_getaffinity(0))
+        self._files = files
+        self._max_sequences, max_step_tokens = settings.step_limits(self.device.type)
+        self._longest = _longest_sequence(self.config, settings)
         self._decoder: Decoder | None = self.make_decoder(files.tensors())
+        self.max_model_len, self._blocks = self._size_cache()
         self._cache: KVCache | None = self._make_cache()
+        self._runner: Runner | None = None
         self.scheduler = Scheduler(
             BlockPool(self._blocks, settings.block_size),
-            max_sequences=settings.max_num_seqs,
-            max_step_tokens=settings.max_num_batched_tokens,
+            max_sequences=self._max_sequences,
+            max_step_tokens=max_step_tokens,
             prefix_caching=settings.enable_prefix_caching,
         )
 
     @property
     def runner(self) -> Runner:
         """Runs steps of the model, which must be loaded."""
-        assert self._decoder is not None
-        assert self._cache is not None
-        return Runner(self._decoder, self._cache)
+        if self._runner is None:
+            self._runner = self._make_runner()
+        return self._runner
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether a step can be launched before the tokens of the one before it are known."""
+        return self.device.type != "cpu"
 
     def make_decoder(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> Decoder:
         """Lay out weights for the device.
@@ -146,31 +183,47 @@ class Model:
         Raises:
             ValueError: If a tensor is missing or has the wrong shape.
         """
-        return Decoder(
+        make_linear: MakeLinear = PlainLinear
+        ops: LayerOps = TorchLayerOps()
+        if self.device.type == "cpu":
+            make_linear = TransposedLinear if self.settings.quantization is None else make_int4_linear
+        else:
+            from skate.llm._engine.gpu_kernels import FusedLayerOps
+
+            ops = FusedLayerOps()
+        decoder = Decoder(
             self.config,
             dict(llama_names(self.config.model_type, tensors)),
-            make_linear=TransposedLinear if self.settings.quantization is None else make_int4_linear,
-            device=_DEVICE,
-            dtype=_DTYPE,
-            max_length=self.max_model_len,
+            make_linear=make_linear,
+            device=self.device,
+            dtype=self.dtype,
+            max_length=self._longest,
+            ops=ops,
         )
+        if self.device.type != "cpu":
+            torch.cuda.synchronize()  # the thread of the engine uses it next
+        return decoder
 
     def replace_weights(self, decoder: Decoder) -> None:
         """Use other weights from the next step on. Prefixes that the old ones computed are not shared any more."""
         self._decoder = decoder
+        self._runner = None
         self.scheduler.forget_prefixes()
 
     def add_adapter(self, name: str, folder: Path) -> None:
         """Load a LoRA adapter, or replace the one of the same name for requests that come later."""
-        self.adapters[name] = load_adapter(name, folder, self.config, device=_DEVICE, dtype=_DTYPE)
+        self.adapters[name] = load_adapter(name, folder, self.config, device=self.device, dtype=self.dtype)
 
     def unload(self, *, weights: bool, kv_cache: bool) -> None:
         """Free the memory of the weights, the KV cache, or both."""
+        self._runner = None
         if weights:
             self._decoder = None
         if kv_cache:
             self._cache = None
             self.scheduler.forget_prefixes()
+        if self.device.type != "cpu":
+            torch.cuda.empty_cache()
 
     def load(self) -> None:
         """Load what `unload` has freed; weights are read from the model's files."""
@@ -179,36 +232,75 @@ class Model:
         if self._cache is None:
             self._cache = self._make_cache()
 
+    def _make_runner(self) -> Runner:
+        assert self._decoder is not None
+        assert self._cache is not None
+        if self.device.type == "cpu":
+            return CpuRunner(self._decoder, self._cache)
+        from skate.llm._engine.gpu_runner import GpuRunner
+
+        return GpuRunner(
+            self._decoder,
+            self._cache,
+            max_sequences=self._max_sequences,
+            max_blocks=-(-self.max_model_len // self.settings.block_size),
+            use_graphs=not self.settings.enforce_eager,
+        )
+
     def _make_cache(self) -> KVCache:
-        return KVCache(self.config, self._blocks, self.settings.block_size, _DTYPE, _DEVICE)
+        spare = 0 if self.device.type == "cpu" else 1  # which padding writes to
+        return KVCache(self.config, self._blocks + spare, self.settings.block_size, self.dtype, self.device)
+
+    def _size_cache(self) -> tuple[int, int]:
+        """Return the longest sequence, and the number of blocks: what the settings need, if there is memory for it."""
+        size = self.settings.block_size
+        token_bytes = self.config.kv_bytes_per_token * self.dtype.itemsize
+        memory = self.settings.kv_cache_memory_bytes
+        if memory is None:
+            memory = _memory_for_cache(self.device, self.settings.gpu_memory_utilization)
+        affordable = memory // (token_bytes * size)
+        if affordable < 1:
+            raise ValueError(
+                f"the KV cache needs at least {token_bytes * size:,} bytes, but only {memory:,} are available"
+            )
+        longest = self._longest
+        if affordable * size < longest:
+            _log.warning(
+                "the context is shortened from %d to %d tokens, because the KV cache of one request would take "
+                "%.1f GB and %.1f GB are available",
+                longest,
+                affordable * size,
+                token_bytes * longest / 1e9,
+                memory / 1e9,
+            )
+            longest = affordable * size
+        return longest, min(self._max_sequences * -(-longest // size), affordable)
 
 
-def _size_cache(config: ModelConfig, settings: TorchEngineConfig) -> tuple[int, int]:
-    """Return the longest sequence, and the number of blocks: what the settings need, if there is memory for it."""
-    size = settings.block_size
+def _longest_sequence(config: ModelConfig, settings: TorchEngineConfig) -> int:
     longest = settings.max_model_len or config.max_position_embeddings
     if longest > config.max_position_embeddings:
         raise ValueError(
             f"max_model_len is {longest}, but the model was made for at most {config.max_position_embeddings} tokens"
         )
-    block_bytes = config.kv_bytes_per_token * size * _DTYPE.itemsize
-    memory = settings.kv_cache_memory_bytes
-    if memory is None:
-        memory = int(psutil.virtual_memory().available * _MEMORY_SHARE)
-    affordable = memory // block_bytes
-    needed = settings.max_num_seqs * -(-longest // size)
-    if affordable < 1:
-        raise ValueError(
-            f"the KV cache needs at least {block_bytes:,} bytes, but only {memory:,} are available"
-        )
-    if affordable * size < longest:
-        _log.warning(
-            "the context is shortened from %d to %d tokens, because the KV cache of one request would take "
-            "%.1f GB and %.1f GB are available",
-            longest,
-            affordable * size,
-            config.kv_bytes_per_token * longest * _DTYPE.itemsize / 1e9,
-            memory / 1e9,
-        )
-        longest = affordable * size
-    return longest, min(needed, affordable)
+    return longest
+
+
+def _choose_device(settings: TorchEngineConfig) -> tuple[torch.device, torch.dtype]:
+    """Return the device that a model runs on, and the type of its numbers there."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but torch finds no GPU; leave device out to use the CPU")
+    if settings.device == "cpu" or not torch.cuda.is_available():
+        return torch.device("cpu"), torch.float32
+    if settings.quantization is not None:
+        raise ValueError("quantization='int4' works only on a CPU: pass device='cpu', or leave it out")
+    return torch.device("cuda"), _DTYPES.get(settings.dtype, torch.bfloat16)
+
+
+def _memory_for_cache(device: torch.device, utilization: float) -> int:
+    """Return the bytes that the KV cache may take when the weights are loaded."""
+    if device.type == "cpu":
+        return int(psutil.virtual_memory().available * _MEMORY_SHARE)
+    free, total = torch.cuda.mem_get_info()
+    # What is left after the activations of a step and the graphs, which take memory later.
+    return max(0, int(free - total * (1 - utilization)))

@@ -10,6 +10,7 @@ import hashlib
 import struct
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -30,6 +31,17 @@ class TokenMask(Protocol):
     def accept(self, token: int) -> None:
         """Advance by a token."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How to draw a token from logits: parameters of the request, and a random number from 0 to 1."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    uniform: float
 
 
 class RequestSampler:
@@ -68,18 +80,21 @@ class RequestSampler:
                 torch.tensor(list(params.logit_bias.values())),
             )
 
-    @property
-    def is_plain_greedy(self) -> bool:
-        """Whether the token is the one with the greatest logit, and nothing else is asked for."""
-        params = self._params
-        return (
-            params.temperature == 0
-            and params.logprobs is None
-            and self._mask is None
-            and self._bias is None
-            and not self._counts_tokens
-            and params.min_tokens == 0
+        self.needs_host = bool(
+            mask is not None
+            or params.logprobs is not None
+            or params.logit_bias
+            or self._counts_tokens
+            or params.min_tokens
         )
+        """Whether a token depends on more than the logits, or more than a token is asked for."""
+        self.is_plain_greedy = params.temperature == 0 and not self.needs_host
+        """Whether the token is the one with the greatest logit, and nothing else is asked for."""
+
+    def draw(self, index: int) -> Draw:
+        """Return what a device needs to choose token number `index` of the output."""
+        params = self._params
+        return Draw(params.temperature, params.top_k, params.top_p, params.min_p, _uniform(self._seed, index))
 
     def choose(self, logits: torch.Tensor, index: int) -> tuple[int, TokenLogprob | None]:
         """Choose token number `index` of the output from float32 logits of one dimension."""

@@ -90,7 +90,7 @@ class Sequence:
         return len(self.tokens) + self.in_flight
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each token, and freezing doubles the cost
 class ScheduledSequence:
     """What a step does for one sequence: compute `count` tokens from `start`, and perhaps sample the next.
 
@@ -103,6 +103,11 @@ class ScheduledSequence:
     count: int
     samples: bool
     epoch: int
+
+    @property
+    def output_position(self) -> int:
+        """The number of tokens that are generated before the one that the row samples."""
+        return self.start + self.count - self.sequence.prompt_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +184,16 @@ class Scheduler:
         planned = _Draft(self.max_step_tokens)
         preempted = False
         # Tokens of running sequences first, since somebody is reading them; then prompts.
-        for decoding in (True, False):
-            for sequence in list(self.running):
-                wanted = sequence.length - sequence.computed
-                if (wanted == 1) is not decoding or not self._may_continue(sequence):
-                    continue
-                count = min(wanted, planned.budget)
-                if count > 0 and sequence.state is SequenceState.RUNNING:
-                    preempted |= self._reserve(sequence, count, planned)
+        prompts = []
+        for sequence in list(self.running):
+            if sequence.length - sequence.computed != 1:
+                prompts.append(sequence)
+            elif self._may_continue(sequence) and sequence.state is SequenceState.RUNNING and planned.budget:
+                preempted |= self._reserve(sequence, 1, planned)
+        for sequence in prompts:
+            count = min(sequence.length - sequence.computed, planned.budget)
+            if count > 0 and sequence.state is SequenceState.RUNNING and self._may_continue(sequence):
+                preempted |= self._reserve(sequence, count, planned)
         if not preempted:
             self._start_waiting(planned)
         if not planned.counts:

@@ -63,6 +63,7 @@ class TextTokenizer:
         self.chat_templates: Mapping[str, str] = dict(chat_templates or {})
         self._chat_template = ChatTemplate(self.chat_templates, special)
         self.has_chat_template = bool(self._chat_template)
+        self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
         decoder = tokenizer.decoder
         self.byte_level = decoder is not None and json.loads(decoder.__getstate__())["type"] == "ByteLevel"
 
@@ -151,6 +152,12 @@ class TextTokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes of one token, with a space where the token begins a word; empty if it is no token."""
+        data = self._bytes.get(token)
+        if data is None:
+            data = self._bytes[token] = self._find_bytes(token)
+        return data
+
+    def _find_bytes(self, token: int) -> bytes:
         text = self.backend.id_to_token(token)
         if text is None:
             return b""

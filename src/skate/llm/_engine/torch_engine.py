@@ -73,8 +73,6 @@ class TorchEngine:
             ValueError: If the engine does not support the model, or its files do not fit together.
         """
         settings = TorchEngineConfig.from_kwargs(engine_kwargs or {})
-        if torch.cuda.is_available():
-            _log.warning("the torch engine does not use GPUs yet: it runs on the CPU")
         files = open_model(path)
         if tokenizer is not None:
             folder, eos = Path(tokenizer), files.tokenizer.eos_token_ids
@@ -87,10 +85,13 @@ class TorchEngine:
 
     def describe(self) -> str:
         """Describe the engine in one line."""
-        config, pool = self._model.config, self._model.scheduler.pool
-        weights = self._model.settings.quantization or "float32"
+        config, pool, device = self._model.config, self._model.scheduler.pool, self._model.device
+        weights = self._model.settings.quantization or str(self._model.dtype).removeprefix("torch.")
+        where = f"the CPU with {self._model.num_threads} threads"
+        if device.type == "cuda":
+            where = torch.cuda.get_device_name(device)
         return (
-            f"torch engine on the CPU with {self._model.num_threads} threads; {config.model_type} in {weights}, "
+            f"torch engine on {where}; {config.model_type} in {weights}, "
             f"context of {self.max_model_len} tokens, KV cache of {pool.count * pool.block_size} tokens"
         )
 
@@ -219,6 +220,13 @@ class TorchEngine:
         eos = () if params.ignore_eos else self.tokenizer.eos_token_ids
         stop_tokens = frozenset((*eos, *params.stop_token_ids))
         mask = None if params.grammar is None else await asyncio.to_thread(self._compile_grammar, request)
+        sampler = RequestSampler(
+            params,
+            seed=secrets.randbits(64) if params.seed is None else params.seed,
+            prompt=request.prompt,
+            stop_tokens=sorted(stop_tokens),
+            mask=mask,
+        )
         self._arrivals += 1
         sequence = TokenSequence(
             request.prompt,
@@ -227,14 +235,7 @@ class TorchEngine:
                 self.weights_version, None if adapter is None else adapter.number, request.cache_salt
             ),
             order=(request.priority, self._arrivals),
-            needs_last_token=True,
-        )
-        sampler = RequestSampler(
-            params,
-            seed=secrets.randbits(64) if params.seed is None else params.seed,
-            prompt=request.prompt,
-            stop_tokens=sorted(stop_tokens),
-            mask=mask,
+            needs_last_token=sampler.needs_host or not self._model.runs_ahead,
         )
         detokenizer = Detokenizer(
             self._model.tokenizer,
