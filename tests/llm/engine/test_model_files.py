@@ -471,5 +471,5 @@ def test_a_model_in_the_cache_of_the_hub_is_found_offline(
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     assert open_model("some/model").name == "some/model"
-    with pytest.raises(FileNotFoundError, match=r"'some/other' is neither a folder nor"):
+    with pytest.raises(FileNotFoundError, match=r"'some/other' is not a local folder, and"):
         open_model("some/other")
