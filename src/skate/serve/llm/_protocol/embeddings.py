@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -31,6 +31,21 @@ __all__ = [
 ]
 
 MAX_INPUTS = 2048
+
+
+Item = TypeVar("Item")
+
+
+class _ListResponse(ResponseModel, Generic[Item]):
+    """A response with one item for each input."""
+
+    id: str
+    object: Literal["list"] = "list"
+    created: int = Field(default_factory=unix_time)
+    model: str
+    data: list[Item]
+    usage: UsageInfo
+    timing: Timing | None = None
 
 
 class EmbeddingRequest(RequestModel):
@@ -69,16 +84,8 @@ class Embedding(ResponseModel):
     embedding: list[float] | str
 
 
-class EmbeddingResponse(ResponseModel):
+class EmbeddingResponse(_ListResponse[Embedding]):
     """Embeddings."""
-
-    id: str
-    object: Literal["list"] = "list"
-    created: int = Field(default_factory=unix_time)
-    model: str
-    data: list[Embedding]
-    usage: UsageInfo
-    timing: Timing | None = None
 
 
 class ScoreRequest(RequestModel):
@@ -118,16 +125,8 @@ class Score(ResponseModel):
     score: float
 
 
-class ScoreResponse(ResponseModel):
+class ScoreResponse(_ListResponse[Score]):
     """Scores."""
-
-    id: str
-    object: Literal["list"] = "list"
-    created: int = Field(default_factory=unix_time)
-    model: str
-    data: list[Score]
-    usage: UsageInfo
-    timing: Timing | None = None
 
 
 class RerankRequest(RequestModel):

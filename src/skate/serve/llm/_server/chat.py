@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
 from skate.llm import Engine, GenerationOutput, Tokenizer, TokenLogprob
-from skate.serve.llm._protocol.base import RawRequestInfo, RequestError, new_id
+from skate.serve.llm._protocol.base import RawRequestInfo, RequestError
 from skate.serve.llm._protocol.chat import (
     AssistantMessage,
     ChatChoice,
@@ -28,11 +28,14 @@ from skate.serve.llm._protocol.chat import (
     ToolCallResponse,
     TopLogprob,
 )
-from skate.serve.llm._protocol.sampling import SamplingFields
 from skate.serve.llm._server.constraints import chat_grammar, tools_of
 from skate.serve.llm._server.generation import (
     Account,
+    Run,
+    chunk_event,
+    event,
     finish_reason,
+    last_events,
     run_samples,
     samples_of,
     sampling_params,
@@ -54,19 +57,8 @@ from skate.serve.llm._server.text_splitters import (
     ToolCallPart,
 )
 
-__all__ = [
-    "DONE",
-    "ChatRun",
-    "Piece",
-    "TranslatedRun",
-    "answer_chat",
-    "chunk_event",
-    "event",
-    "last_events",
-    "stream_chat",
-]
+__all__ = ["ChatRun", "Piece", "TranslatedRun", "answer_chat", "stream_chat"]
 
-DONE = "data: [DONE]\n\n"
 _PLACEHOLDER = "\x00"
 
 
@@ -87,25 +79,16 @@ class Piece:
     finish_reason: str | None = None
 
 
-class ChatRun:
-    """A chat completion that runs on an engine. Call `prepare` first.
+class ChatRun(Run[ChatCompletionRequest]):
+    """A chat completion that runs on an engine. Call `prepare` first."""
 
-    Args:
-        engine: The engine.
-        request: The request.
-        adapter: The engine's name for the adapter, or None.
-        info: The HTTP request.
-    """
+    ID_PREFIX = "chatcmpl-"
 
     def __init__(
         self, engine: Engine, request: ChatCompletionRequest, adapter: str | None, info: RawRequestInfo | None
     ) -> None:
-        self.account = Account(info)
-        self.engine = engine
-        self.request = request
-        self.id = request.request_id or new_id("chatcmpl-")
+        super().__init__(engine, request, adapter, info)
         self.prompt = ChatPrompt([])
-        self._adapter = adapter
 
     async def prepare(self) -> None:
         """Render the conversation to a prompt, and check that it fits into the context.
@@ -151,7 +134,7 @@ class ChatRun:
             and not _is_hidden(tokenizer, THINK_CLOSE)
             and not (has_tools and _is_hidden(tokenizer, CALL_OPEN)),
         )
-        requests = list(samples_of(request, self.id, self.prompt.tokens, params, self._adapter))
+        requests = list(samples_of(request, self.id, self.prompt.tokens, params, self.adapter))
         splitters = [
             ReasoningSplitter(
                 starts_in_reasoning=starts_in_reasoning, is_enabled=not request.continue_final_message
@@ -300,15 +283,6 @@ def _logprobs(tokenizer: Tokenizer, given: tuple[TokenLogprob, ...]) -> list[Cha
 # ------------------------------------------------------------ streams
 
 
-def event(data: str) -> str:
-    r"""Return a server-sent event.
-
-    >>> event("{}")
-    'data: {}\n\n'
-    """
-    return f"data: {data}\n\n"
-
-
 async def stream_chat(run: ChatRun, model: str) -> AsyncGenerator[str]:
     """Yield the answers to a request as server-sent events, each as soon as the engine has generated it."""
     request = run.request
@@ -328,32 +302,6 @@ async def stream_chat(run: ChatRun, model: str) -> AsyncGenerator[str]:
             yield chunk_event(writer.chunk(piece), run, is_last=not left)
     for text in last_events(writer.empty(), run):
         yield text
-
-
-class _Run(Protocol):
-    """A request that generates text: `ChatRun` or `CompletionRun`."""
-
-    account: Account
-
-    @property
-    def request(self) -> SamplingFields: ...
-
-
-def chunk_event(chunk: Any, run: _Run, *, is_last: bool) -> str:
-    """Return the event of a chunk, with the usage and the timing where the request asks for them."""
-    if run.request.includes_usage_so_far:
-        chunk.usage = run.account.usage
-    if is_last and not run.request.includes_usage:
-        chunk.timing = run.account.timing
-    return event(chunk.to_json())
-
-
-def last_events(chunk: Any, run: _Run) -> Iterator[str]:
-    """Yield the events that end a stream: a chunk without choices that has the usage, if requested, and `[DONE]`."""
-    if run.request.includes_usage:
-        chunk.usage, chunk.timing = run.account.usage, run.account.timing
-        yield event(chunk.to_json())
-    yield DONE
 
 
 class _ChunkWriter:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from skate.llm import Engine, GenerationOutput, GenerationRequest, Tokenizer
-from skate.serve.llm._protocol.base import RawRequestInfo, new_id
+from skate.serve.llm._protocol.base import RawRequestInfo
 from skate.serve.llm._protocol.completions import (
     CompletionChoice,
     CompletionLogprobs,
@@ -15,11 +15,12 @@ from skate.serve.llm._protocol.completions import (
     CompletionResponse,
     CompletionStreamResponse,
 )
-from skate.serve.llm._server.chat import chunk_event, last_events
 from skate.serve.llm._server.constraints import answer_grammar
 from skate.serve.llm._server.generation import (
-    Account,
+    Run,
+    chunk_event,
     finish_reason,
+    last_events,
     run_samples,
     samples_of,
     sampling_params,
@@ -43,25 +44,16 @@ class _Choice:
     stop_reason: str | int | None = None
 
 
-class CompletionRun:
-    """Completions that run on an engine. Call `prepare` first.
+class CompletionRun(Run[CompletionRequest]):
+    """Completions that run on an engine. Call `prepare` first."""
 
-    Args:
-        engine: The engine.
-        request: The request.
-        adapter: The engine's name for the adapter, or None.
-        info: The HTTP request.
-    """
+    ID_PREFIX = "cmpl-"
 
     def __init__(
         self, engine: Engine, request: CompletionRequest, adapter: str | None, info: RawRequestInfo | None
     ) -> None:
-        self.account = Account(info)
-        self.engine = engine
-        self.request = request
-        self.id = request.request_id or new_id("cmpl-")
+        super().__init__(engine, request, adapter, info)
         self.choices: list[_Choice] = []
-        self._adapter = adapter
         self._requests: list[GenerationRequest] = []
 
     async def prepare(self) -> None:
@@ -81,7 +73,7 @@ class CompletionRun:
         for given, prompt in zip(request.prompts, prompts, strict=True):
             check_context(len(prompt), request.limit, engine.max_model_len, "prompt")
             self.account.add_prompt(len(prompt))
-            self._requests += samples_of(request, self.id, prompt, params, self._adapter)
+            self._requests += samples_of(request, self.id, prompt, params, self.adapter)
             echo = ""
             if request.echo:
                 echo = given if isinstance(given, str) else engine.tokenizer.decode(prompt)

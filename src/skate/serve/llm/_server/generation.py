@@ -1,4 +1,4 @@
-"""Run the samples of a request on the engine, count their tokens and time, and report the engine's errors."""
+"""Run a request on the engine: its samples, tokens, time and errors, and the events of its stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from skate.llm import (
     Engine,
@@ -32,11 +32,26 @@ from skate.serve.llm._protocol.base import (
 from skate.serve.llm._protocol.sampling import SamplingFields
 from skate.serve.llm._server.prompts import check_tokens
 
-__all__ = ["Account", "as_error_response", "finish_reason", "run_samples", "samples_of", "sampling_params"]
+__all__ = [
+    "DONE",
+    "Account",
+    "Run",
+    "as_error_response",
+    "chunk_event",
+    "event",
+    "finish_reason",
+    "last_events",
+    "run_samples",
+    "samples_of",
+    "sampling_params",
+]
 
 logger = logging.getLogger("skate.serve")
 
+DONE: Final = "data: [DONE]\n\n"
 _SEEDS: Final = 2**63
+
+S = TypeVar("S", bound=SamplingFields)
 
 
 def sampling_params(engine: Engine, request: SamplingFields, **fields: Any) -> SamplingParams:
@@ -249,3 +264,49 @@ class Account:
             decode=longest.decode,
             server=total - queue - longest.prefill - longest.decode,
         )
+
+
+class Run(Generic[S]):
+    """A request that runs on an engine.
+
+    Args:
+        engine: The engine.
+        request: The request.
+        adapter: The engine's name for the adapter, or None.
+        info: The HTTP request.
+    """
+
+    ID_PREFIX: ClassVar[str]
+
+    def __init__(self, engine: Engine, request: S, adapter: str | None, info: RawRequestInfo | None) -> None:
+        self.account = Account(info)
+        self.engine = engine
+        self.request = request
+        self.adapter = adapter
+        self.id = request.request_id or new_id(self.ID_PREFIX)
+
+
+def event(data: str) -> str:
+    r"""Return a server-sent event.
+
+    >>> event("{}")
+    'data: {}\n\n'
+    """
+    return f"data: {data}\n\n"
+
+
+def chunk_event(chunk: Any, run: Run[Any], *, is_last: bool) -> str:
+    """Return the event of a chunk, with the usage and the timing if it should have them."""
+    if run.request.includes_usage_so_far:
+        chunk.usage = run.account.usage
+    if is_last and not run.request.includes_usage:
+        chunk.timing = run.account.timing
+    return event(chunk.to_json())
+
+
+def last_events(chunk: Any, run: Run[Any]) -> Iterator[str]:
+    """Yield the events that end a stream: a chunk with the usage but no choices, if requested, and `[DONE]`."""
+    if run.request.includes_usage:
+        chunk.usage, chunk.timing = run.account.usage, run.account.timing
+        yield event(chunk.to_json())
+    yield DONE

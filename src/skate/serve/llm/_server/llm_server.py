@@ -41,10 +41,10 @@ from skate.serve.llm._protocol.service import (
     TranscriptionRequest,
 )
 from skate.serve.llm._server.adapters import Adapters
-from skate.serve.llm._server.chat import DONE, ChatRun, answer_chat, event, stream_chat
+from skate.serve.llm._server.chat import ChatRun, answer_chat, stream_chat
 from skate.serve.llm._server.completions import CompletionRun, answer_completion, stream_completion
 from skate.serve.llm._server.embeddings import answer_embeddings, answer_rerank, answer_score
-from skate.serve.llm._server.generation import Account, as_error_response
+from skate.serve.llm._server.generation import DONE, Account, as_error_response, event
 from skate.serve.llm._server.messages import (
     MessagesRun,
     answer_message,
