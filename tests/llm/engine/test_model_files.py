@@ -411,7 +411,7 @@ def test_an_index_that_does_not_fit_is_refused(sharded: Path) -> None:
     with pytest.raises(ValueError, match=r"2\.safetensors has no tensor 'c'"):
         open_model(sharded)
     write_index(sharded, {"a": "../1.safetensors"})
-    with pytest.raises(ValueError, match="not in its folder"):
+    with pytest.raises(ValueError, match="not in the folder of the index"):
         open_model(sharded)
     write_index(sharded, None)
     with pytest.raises(ValueError, match="weight_map"):

@@ -218,7 +218,7 @@ class _Safetensors:
         for shard in dict.fromkeys(shards.values()):
             # Only the names of files next to the index are allowed, because a path could lead anywhere.
             if not isinstance(shard, str) or Path(shard).name != shard:
-                raise ValueError(f"{index} names the file {shard!r}, which is not in its folder")
+                raise ValueError(f"{index} names the file {shard!r}, which is not in the folder of the index")
             if not (self._folder / shard).exists():
                 raise FileNotFoundError(f"{self._folder / shard} does not exist, but {index.name} names it")
             expected = {name for name, each in shards.items() if each == shard}
