@@ -68,7 +68,7 @@ def test_bench_reports_rates(model: str) -> None:
     ("arguments", "message"),
     [
         (["--engine-arg", "max_model_length=5"], "Did you mean 'max_model_len'?"),
-        (["--engine-arg", "max_model_len"], "--engine-arg takes KEY=VALUE"),
+        (["--engine-arg", "max_model_len"], "is not of the form KEY=VALUE"),
         (["--max-model-len", "100000"], "the model was made for at most 256 tokens"),
         (["--temperature", "-1"], "temperature must be at least 0"),
     ],

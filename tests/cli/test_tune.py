@@ -138,9 +138,12 @@ def test_a_filter_has_a_column_an_operator_and_a_value() -> None:
 def test_a_folder_without_an_experiment_is_refused(
     cli: Cli, storage: Path, tmp_path: Path, command: str
 ) -> None:
-    assert "holds no experiment: it has no journal.jsonl" in cli("tune", command, str(tmp_path), status=1).err
+    assert (
+        "folder of an experiment: it has no journal.jsonl"
+        in cli("tune", command, str(tmp_path), status=1).err
+    )
     assert "is not a folder" in cli("tune", command, str(tmp_path / "none"), status=1).err
-    assert "the folders of experiments: first" in cli("tune", command, str(storage), status=1).err
+    assert "contains experiments: first" in cli("tune", command, str(storage), status=1).err
 
 
 # ------------------------------------------------------------ experiments

@@ -323,7 +323,7 @@ def test_files_do_not_replace_those_of_an_earlier_run(keeps: Path, tmp_path: Pat
 
     write(4)
     before = (tmp_path / "out" / "0.csv").read_text()
-    with pytest.raises(InvalidCheckpointingOperators, match="the name of another one"):
+    with pytest.raises(InvalidCheckpointingOperators, match="the name of another file"):
         write(8)
     assert (tmp_path / "out" / "0.csv").read_text() == before
     assert noted(keeps) == list(range(4))

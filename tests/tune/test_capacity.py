@@ -103,7 +103,7 @@ def test_what_other_programs_use_is_not_free_until_they_end(cluster: Cluster) ->
 
 
 def test_nodes_that_join_are_used(cluster: Cluster) -> None:
-    assert "{'CPU': 3.0} on one node, and the nodes have [" in cluster.capacity.why_impossible(cpus(3))
+    assert "{'CPU': 3.0} on one node, but the nodes have [" in cluster.capacity.why_impossible(cpus(3))
     assert not cluster.capacity.has_room(cpus(3))
     cluster.nodes["new"], cluster.available, cluster.now = {"CPU": 4.0}, 8.0, 2.0
     assert cluster.capacity.has_room(cpus(3))
@@ -118,7 +118,7 @@ def test_a_trial_waits_for_a_node_that_has_died(cluster: Cluster) -> None:
 
 def test_what_no_cluster_of_these_nodes_has_is_named(cluster: Cluster) -> None:
     why = cluster.capacity.why_impossible
-    assert why(cpus(5)) == "the trial needs {'CPU': 5.0}, and the session has {'CPU': 4.0}"
+    assert why(cpus(5)) == "the trial needs {'CPU': 5.0}, but the session has {'CPU': 4.0}"
     assert why(cpus(2, 1, strategy="STRICT_PACK")).startswith("the trial needs {'CPU': 3.0} on one node")
-    assert why(cpus(1, 1, 1, 1, strategy="STRICT_SPREAD")) == "the trial needs 4 nodes, and the cluster has 3"
+    assert why(cpus(1, 1, 1, 1, strategy="STRICT_SPREAD")) == "the trial needs 4 nodes, but the cluster has 3"
     assert not why(cpus(1, 1, 1, 1))

@@ -90,7 +90,7 @@ def test_criteria_may_be_nested(fit: Fit, stop: dict[str, Any]) -> None:
 
 
 def test_a_stopping_function_of_other_arguments_is_refused(fit: Fit) -> None:
-    with pytest.raises(tune.TuneError, match="must be a function of the id of a trial and its result"):
+    with pytest.raises(tune.TuneError, match="must be a function of a trial's id and result"):
         fit(lambda config: None, run={"stop": lambda result: True})
 
 

@@ -743,7 +743,7 @@ class TestObjectStore:
         [row] = json.loads(cli("tune", "list-experiments", f"{bucket}/runs", "--format", "json").out)
         assert (row["name"], row["total_trials"], row["path"]) == (NAME, 2, path)
         assert "best_value   0.25" in cli("tune", "show", path).out
-        assert "holds no experiment itself" in cli("tune", "ls", f"{bucket}/runs", status=1).err
+        assert "contains experiments" in cli("tune", "ls", f"{bucket}/runs", status=1).err
 
         restored = tune.Tuner.restore(
             f"data/runs/{NAME}", steps, resume_errored=True, storage_filesystem=store

@@ -66,10 +66,10 @@ class TestBeforeAnyTrial:
         def other(config: dict[str, Any]) -> None: ...
 
         with pytest.raises(
-            ValueError, match=r"`trainable` is 'other', and the experiment has run 'report_x'"
+            ValueError, match=r"`trainable` is 'other', but the experiment was run with 'report_x'"
         ):
             tune.Tuner.restore(path, other)
-        with pytest.raises(ValueError, match="has run 'report_x'"):
+        with pytest.raises(ValueError, match="was run with 'report_x'"):
             tune.Tuner.restore(path, "never registered")
         other.__name__ = "report_x"
         tune.Tuner.restore(path, other)

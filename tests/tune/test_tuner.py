@@ -191,7 +191,7 @@ def test_a_metric_that_is_never_reported_is_named(fit: Fit) -> None:
 def test_a_trial_that_can_never_start_fails_with_what_there_is(fit: Fit) -> None:
     trainable = tune.with_resources(parabola, {"cpu": 1000})
     results = fit(trainable, {"x": 1})
-    assert "needs {'CPU': 1000.0}, and the session has {'CPU': 4.0}" in str(results[0].error)
+    assert "needs {'CPU': 1000.0}, but the session has {'CPU': 4.0}" in str(results[0].error)
 
 
 def test_large_objects_are_passed_to_every_trial(fit: Fit) -> None:

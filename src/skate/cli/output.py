@@ -61,6 +61,14 @@ def write_block(row: dict[str, Any]) -> None:
         click.echo(f"{name.ljust(width)}  {cell(value)}")
 
 
+def write_row(row: dict[str, Any], format_: str) -> None:
+    """Write one row in the format that the user has chosen."""
+    if format_ == TABLE:
+        write_block(row)
+    else:
+        write_json(row)
+
+
 def cell(value: Any) -> str:
     """Return a value as the text of a table cell."""
     if value is None or value == "":

@@ -1,4 +1,4 @@
-"""Trials of an earlier program, which a restored experiment continues."""
+"""Restore the trials of an earlier program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skate.tune.tune_config import ResumeConfig
 
 
 def read_all_trials(settings: Settings, names: Sequence[str]) -> list[Trial]:
-    """Return the stored trials of all experiments; those in one folder are told apart by their trainables.
+    """Return the stored trials of all experiments. In a shared folder, trials are distinguished by their trainables.
 
     Args:
         settings: The experiments.

@@ -1,4 +1,4 @@
-"""The stopper of an experiment, from the settings that say when trials end."""
+"""Create the stopper of an experiment from its stopping criteria."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from skate.tune.stopper import CombinedStopper, FunctionStopper, NoopStopper, St
 
 
 def create_stopper(stop: Any, time_budget_s: float | datetime.timedelta | None) -> Stopper:
-    """Return a stopper for all criteria but those in dictionaries, which are part of the trials.
+    """Return a stopper for all criteria except those in dictionaries, which are part of the trials.
 
     Args:
-        stop: That of RunConfig.
-        time_budget_s: The time of the whole experiment.
+        stop: `RunConfig.stop`.
+        time_budget_s: The time budget of the whole experiment.
 
     Raises:
-        TypeError: `stop` is something else than a dictionary, a stopper, a function or a list of them.
+        TypeError: `stop` is not a dictionary, a stopper, a function or a list of them.
         TuneError: A function cannot be called with the id of a trial and a result.
     """
     stoppers: list[Stopper] = []
@@ -44,7 +44,7 @@ def _check_function(function: Callable[..., Any]) -> None:
         inspect.signature(function).bind("trial", {})
     except TypeError as error:
         raise TuneError(
-            f"`stop` is {function!r}, which must be a function of the id of a trial and its result: {error}."
+            f"`stop` is {function!r}, but it must be a function of a trial's id and result: {error}."
         ) from None
     except ValueError:
         return  # a built-in function without a signature

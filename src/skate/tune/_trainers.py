@@ -46,7 +46,7 @@ class TrainerFunction:
             run.storage_path, run.storage_filesystem = assignment.folder, None
         else:
             run.storage_path, run.storage_filesystem = storage.path_of(assignment.folder), storage.filesystem
-        # A trial that starts again is another run, which stores its checkpoints after those of the earlier ones.
+        # A trial that restarts is another run, which numbers its checkpoints after those of the earlier runs.
         run.name = f"run_{assignment.trial_id}_{assignment.next_checkpoint:06d}"
         run.checkpoint_config = CheckpointConfig()  # the experiment decides which are kept
         run.callbacks = [*(run.callbacks or []), _ReportToTune()]
@@ -64,7 +64,7 @@ class TrainerFunction:
 
 
 class _ReportToTune(UserCallback):
-    """Reports what rank 0 reported."""
+    """Forwards the reports of rank 0 to Tune."""
 
     _needs_rank_0 = True
 
@@ -82,15 +82,15 @@ class _ReportToTune(UserCallback):
 
 
 def run_config_of(trainer: DataParallelTrainer) -> RunConfig:
-    """Return the configuration of an experiment whose trainer has the name and the storage."""
+    """Return the configuration of an experiment, with the name and the storage of its trainer."""
     given = trainer.run_config
     return RunConfig(storage_path=given.storage_path, storage_filesystem=given.storage_filesystem)
 
 
 def check_space(trainer: DataParallelTrainer, space: Mapping[str, Any]) -> None:
-    """Raise if a search space names an argument that the trainer does not have.
+    """Check that a search space names only arguments of the trainer.
 
     Raises:
-        ValueError: The name, and the closest one that exists.
+        ValueError: A name is unknown; the error suggests the closest argument.
     """
     trainer._check_arguments(space)

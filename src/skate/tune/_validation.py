@@ -1,4 +1,4 @@
-"""Checks of the arguments of a tuner, when it is created, restored and run."""
+"""Check the arguments of a tuner."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def check_serializable(trainable: Any, name: str) -> None:
 
 
 def check_param_space(space: Any, argument: str = "param_space") -> None:
-    """Raise if a search space is not a dictionary.
+    """Check that a search space is a dictionary.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: It is not.
     """
     if space is not None and not isinstance(space, Mapping):
         raise ValueError(f"`{argument}` must be a dictionary, not {type(space).__name__}: {space!r}.")
@@ -63,7 +63,7 @@ def check_same_trainable(given: str, stored: str | None) -> None:
     """
     if stored is not None and given != stored:
         raise ValueError(
-            f"`trainable` is {given!r}, and the experiment has run {stored!r}: restore it with the same trainable."
+            f"`trainable` is {given!r}, but the experiment was run with {stored!r}: restore it with the same trainable."
         )
 
 

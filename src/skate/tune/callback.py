@@ -1,4 +1,4 @@
-"""Callbacks: objects that receive the events of an experiment."""
+"""Callbacks, which receive the events of an experiment."""
 
 from __future__ import annotations
 

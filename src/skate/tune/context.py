@@ -13,7 +13,7 @@ __all__ = ["TuneContext", "get_context"]
 
 
 class TuneContext:
-    """Facts about the trial that runs in this process.
+    """Information about the trial that runs in this process.
 
     A trial is one process, so its ranks are 0 and its world size is 1. In the training function of a trainer, the ranks
     are those of the worker; without a Tuner, the trial is the run of the trainer.

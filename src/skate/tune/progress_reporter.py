@@ -1,4 +1,4 @@
-"""Reporters: objects that print the state of an experiment at intervals."""
+"""Reporters, which print the state of an experiment at intervals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OWN_METRICS = (
     "timestamp",
 )
 
-_MANY = 1 << 32  # trials: an experiment with so many has no end
+_MANY = 1 << 32  # an experiment with this many trials has no limit
 
 
 class ProgressReporter:
@@ -68,7 +68,7 @@ class ProgressReporter:
         Args:
             trials: All trials of the experiment.
             done: Whether the experiment has ended.
-            sys_info: Further lines.
+            sys_info: Additional lines.
         """
         raise NotImplementedError(f"{type(self).__name__} must define report(trials, done).")
 
@@ -79,15 +79,15 @@ class CLIReporter(ProgressReporter):
     Args:
         metric_columns: The metrics to show: names, or titles by name.
         parameter_columns: The parameters to show: names, or titles by name.
-        total_samples: The number of trials; that of the experiment by default.
-        max_progress_rows: How many trials the table has at most.
-        max_error_rows: How many failed trials are listed at most.
-        max_column_length: Values are cut after this many characters.
-        max_report_frequency: Seconds between two tables.
-        infer_limit: How many metrics are shown if none are given.
+        total_samples: The number of trials; by default, that of the experiment.
+        max_progress_rows: The maximum number of trials in the table.
+        max_error_rows: The maximum number of failed trials that are listed.
+        max_column_length: The number of characters after which values are truncated.
+        max_report_frequency: The number of seconds between two tables.
+        infer_limit: The number of metrics to show if none are given.
         print_intermediate_tables: Whether to print tables before the experiment has ended.
-        metric: The metric of the best trial; that of TuneConfig by default.
-        mode: "min" or "max"; that of TuneConfig by default.
+        metric: The metric that determines the best trial; by default, that of TuneConfig.
+        mode: "min" or "max"; by default, that of TuneConfig.
         sort_by_metric: Whether the best trials come first.
     """
 
@@ -133,7 +133,7 @@ class CLIReporter(ProgressReporter):
             self._total = total_samples
 
     def set_search_properties(self, metric: str | None, mode: str | None) -> bool:
-        """Set the metric and the mode, unless the reporter has its own; return True."""
+        """Set the metric and the mode, unless the reporter has its own, and return True."""
         self._metric, self._mode = self._metric or metric, self._mode or mode
         return True
 
@@ -151,7 +151,7 @@ class CLIReporter(ProgressReporter):
         self._parameter_columns = {**(self._parameter_columns or {}), parameter: representation or parameter}
 
     def should_report(self, trials: list[Trial], done: bool = False) -> bool:
-        """Return whether the interval is over, or the experiment."""
+        """Return whether the interval or the experiment has ended."""
         now = time.monotonic()
         if done or (self._intermediate and now - self._last >= self._interval):
             self._last = now
@@ -235,11 +235,11 @@ class CLIReporter(ProgressReporter):
 
 
 class JupyterNotebookReporter(CLIReporter):
-    """Show a table of the trials in a notebook, in place of the one before.
+    """Show a table of the trials in a notebook.
 
     Args:
-        overwrite: Whether a table replaces the one before it.
-        **options: Those of `CLIReporter`.
+        overwrite: Whether each table replaces the previous one.
+        **options: Arguments of `CLIReporter`.
     """
 
     def __init__(self, overwrite: bool = True, **options: Any) -> None:
@@ -262,7 +262,7 @@ class ReporterCallback(Callback):
     """Calls a reporter after each step of the loop.
 
     Args:
-        reporter: The reporter of the user.
+        reporter: The user's reporter.
         metric: The metric to optimize.
         mode: "min" or "max".
     """
@@ -284,7 +284,7 @@ class ReporterCallback(Callback):
         )
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Report if the reporter wants to."""
+        """Report if `should_report` of the reporter returns true."""
         if self._reporter.should_report(trials, done=False):
             self._reporter.report(trials, False)
 

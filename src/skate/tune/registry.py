@@ -28,7 +28,7 @@ def register_trainable(name: str, trainable: Callable[..., Any] | type, warn: bo
     Args:
         name: The name.
         trainable: A function of the configuration, or a subclass of `Trainable`.
-        warn: Accepted for programs written for Ray; has no effect.
+        warn: Has no effect; accepted for programs written for Ray.
 
     Raises:
         TypeError: The trainable is neither.
@@ -38,10 +38,10 @@ def register_trainable(name: str, trainable: Callable[..., Any] | type, warn: bo
 
 
 def check_trainable(trainable: Any) -> None:
-    """Raise unless an object is a function or a subclass of `Trainable`.
+    """Check that an object is a function or a subclass of `Trainable`.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: It is neither.
     """
     if inspect.isclass(trainable):
         if not issubclass(trainable, Trainable):
@@ -50,13 +50,13 @@ def check_trainable(trainable: Any) -> None:
             )
     elif not callable(trainable):
         raise TypeError(
-            "a trainable is a function of the configuration, a subclass of skate.tune.Trainable, or a registered name, "
-            f"not {trainable!r}."
+            "a trainable must be a function of the configuration, a subclass of skate.tune.Trainable, or a registered "
+            f"name, not {trainable!r}."
         )
 
 
 def validate_trainable(trainable_name: str) -> None:
-    """Raise unless a trainable is registered under a name.
+    """Check that a trainable is registered under a name.
 
     Raises:
         TuneError: The name is not registered.
@@ -65,7 +65,7 @@ def validate_trainable(trainable_name: str) -> None:
 
 
 def is_function_trainable(trainable: str | Callable[..., Any] | type) -> bool:
-    """Return whether a trainable, or the one that is registered under a name, is a function."""
+    """Return whether a trainable is a function. It may be given by its registered name."""
     found = get_trainable_cls(trainable) if isinstance(trainable, str) else trainable
     return callable(found) and not inspect.isclass(found)
 
@@ -85,7 +85,7 @@ def get_trainable_cls(trainable_name: str) -> Any:
 
 
 def register_env(name: str, env_creator: Callable[..., Any]) -> None:
-    """Register a function that creates an environment of reinforcement learning.
+    """Register a function that creates an environment for reinforcement learning.
 
     Raises:
         TypeError: It is not callable.

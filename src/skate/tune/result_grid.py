@@ -59,8 +59,8 @@ class ResultGrid:
         """Return the result of the best trial.
 
         Args:
-            metric: The metric to compare; that of TuneConfig by default. The result of a single trial needs none.
-            mode: "min" or "max"; that of TuneConfig by default.
+            metric: The metric to compare; by default, that of TuneConfig. It is not needed if there is only one trial.
+            mode: "min" or "max"; by default, that of TuneConfig.
             scope: Which value of a trial counts: its "last", the best of "all", its average "avg", or the average of
                 the last five or ten, "last-5-avg" and "last-10-avg".
             filter_nan_and_inf: Whether to leave out trials whose value is not finite.
@@ -95,7 +95,8 @@ class ResultGrid:
         """Return a table of the trials, with their metrics and configurations.
 
         Args:
-            filter_metric: Take, from each trial, the result that is best by this metric; its last one by default.
+            filter_metric: The metric by which the best result of each trial is selected. By default, the last result
+                is selected.
             filter_mode: "min" or "max".
         """
         return self._experiment_analysis.dataframe(metric=filter_metric, mode=filter_mode)
@@ -103,8 +104,9 @@ class ResultGrid:
     def plot(self, metric: str | None = None, mode: str | None = None) -> Report:
         """Return plots of the trials: learning curves, the best value so far, and how parameters affect the metric.
 
-        A notebook displays the report, `print` writes a summary, `save(path)` writes one HTML file, and `figures` has
-        the Plotly figures by name. A trial counts with its last value of the metric. Needs Plotly and Optuna.
+        A notebook displays the report, `print` writes a summary, `save(path)` writes one HTML file, and `figures`
+        contains the Plotly figures by name. Trials are compared by their last value of the metric. Needs Plotly and
+        Optuna.
 
         Args:
             metric: The metric that compares the trials; that of TuneConfig by default.

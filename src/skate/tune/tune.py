@@ -76,9 +76,9 @@ def run(
     local_dir: str | None = None,
     _remote: bool | None = None,
 ) -> ExperimentAnalysis:
-    """Run an experiment, or several at once, and return their trials.
+    """Run one experiment, or several together, and return their trials.
 
-    `Tuner` does the same with settings in classes.
+    `Tuner` does the same, with settings in classes.
 
     Args:
         run_or_experiment: The trainable (a function, a subclass of `Trainable` or a registered name), an `Experiment`,
@@ -91,7 +91,7 @@ def run(
         time_budget_s: Seconds, or a `timedelta`, after which all trials stop.
         config: The search space.
         resources_per_trial: The resources of a trial, such as `{"cpu": 2}`.
-        num_samples: How often the search space is sampled.
+        num_samples: How many times the search space is sampled.
         storage_path: The folder of all experiments.
         storage_filesystem: A filesystem for that path.
         search_alg: Suggests the configurations; an object, or the name of a library such as "optuna".
@@ -104,18 +104,18 @@ def run(
         trial_dirname_creator: Returns the name of a trial's folder.
         sync_config: When results are uploaded to a storage that is not a local disk.
         export_formats: The formats in which a trainable class exports its model when a trial ends, with
-            `Trainable.export_model`. Formats of the `ExportFormat` are names that programs agree upon.
-        max_failures: How often a failed trial is restarted.
+            `Trainable.export_model`. `ExportFormat` has names for common formats.
+        max_failures: How many times a failed trial is restarted.
         fail_fast: Whether the experiment ends at the first failed trial.
         restore: The path or URI of a checkpoint that every new trial starts from.
         resume: Whether to continue the experiment of the same name, if there is one: True, False, "AUTO", which is
             True, or "AUTO+ERRORED", which also continues failed trials. "RESTART_ERRORED" starts them again, and
             "ERRORED_ONLY" and "RESTART_ERRORED_ONLY" end the unfinished ones.
-        resume_config: What happens to the trials of such an experiment, in place of the suffixes of `resume`.
+        resume_config: What happens to the trials of such an experiment, instead of the suffixes of `resume`.
         reuse_actors: Whether a trainable class is kept for the next trial.
         raise_on_failed_trial: Whether to raise if a trial has failed.
         callbacks: Objects that receive the events of the experiment.
-        max_concurrent_trials: How many trials run at a time at most.
+        max_concurrent_trials: The maximum number of concurrent trials.
         keep_checkpoints_num: Older form of `CheckpointConfig(num_to_keep=…)`.
         checkpoint_score_attr: Older form of `CheckpointConfig(checkpoint_score_attribute=…)`; "min-loss" keeps the
             checkpoints with the lowest `loss`.
@@ -123,7 +123,7 @@ def run(
         checkpoint_at_end: Older form of `CheckpointConfig(checkpoint_at_end=…)`.
         chdir_to_trial_dir: Replaced by the environment variable `RAY_CHDIR_TO_TRIAL_DIR`.
         local_dir: Older form of `storage_path`.
-        _remote: Accepted for programs written for Ray; the experiment is always controlled by this process.
+        _remote: Has no effect; accepted for programs written for Ray. This process always controls the experiment.
 
     Returns:
         The trials of the experiment.
@@ -185,7 +185,7 @@ def run(
 
 
 def _run_together(tuners: Sequence[Tuner], raise_on_failed_trial: bool) -> ExperimentAnalysis:
-    """Run experiments at once; return all their trials.
+    """Run experiments together, and return all their trials.
 
     Raises:
         TuneError: A trial has failed, and `raise_on_failed_trial` is true.
@@ -224,7 +224,7 @@ def _create_tuner(
     local_dir: str | None = None,
     **others: Any,
 ) -> Tuner:
-    """Return the tuner of the arguments of `run`, which describes them."""
+    """Return the tuner for the arguments of `run`, which documents them."""
     registered = trainable if isinstance(trainable, str) else None
     if resources_per_trial is not None:
         trainable = with_resources(
@@ -263,7 +263,7 @@ def _create_tuner(
     if restore is not None:
         checkpoint = Checkpoint(restore)
         if checkpoint.filesystem.get_file_info(checkpoint.path).type != pafs.FileType.Directory:
-            raise FileNotFoundError(f"`restore` is {restore!r}, and {checkpoint.path} is no folder.")
+            raise FileNotFoundError(f"`restore` is {restore!r}, but {checkpoint.path} is not a folder.")
         tuner._checkpoint = checkpoint.path if is_local(restore) else restore
     if resume:
         if name is None:
@@ -288,7 +288,7 @@ def _check_spec(spec: Mapping[str, Any]) -> None:
 
 
 def _resume_config_of(resume: bool | str) -> ResumeConfig:
-    """Return the configuration of True, "AUTO", or "AUTO+" and what happens to failed trials."""
+    """Return the configuration for True, "AUTO", or "AUTO+" with a suffix for failed trials."""
     kind = ResumeConfig.ResumeType
     if resume is True:
         return ResumeConfig()
@@ -331,7 +331,7 @@ def run_experiments(
         resume_config: See `run`.
         reuse_actors: See `run`.
         raise_on_failed_trial: See `run`.
-        concurrent: Whether the experiments run at once; otherwise one after another.
+        concurrent: Whether the experiments run together; otherwise they run one after another.
         callbacks: See `run`.
         _remote: See `run`.
     """

@@ -25,10 +25,10 @@ class TuneConfig:
     Args:
         mode: "min" or "max": whether the metric is minimized or maximized.
         metric: The metric to optimize, as it is reported.
-        search_alg: Suggests the configurations; random and grid search by default.
-        scheduler: Decides which trials run, pause and stop; by default all run to their end, in order.
-        num_samples: How often the search space is sampled. A grid is repeated as often. -1 for no limit.
-        max_concurrent_trials: How many trials run at a time at most; None for as many as the resources allow.
+        search_alg: Suggests the configurations; by default, random and grid search.
+        scheduler: Decides which trials run, pause and stop; by default, all run to their end, in order.
+        num_samples: How many times the search space is sampled, and grids are repeated; -1 for no limit.
+        max_concurrent_trials: The maximum number of concurrent trials; None for as many as the resources allow.
         time_budget_s: Seconds, or a `timedelta`, after which all trials stop.
         reuse_actors: Whether a trainable class is kept for the next trial, if its `reset_config` returns True.
         trial_name_creator: Returns the name of a trial.
@@ -75,9 +75,9 @@ class ResumeConfig:
     """What happens to the trials of a restored experiment.
 
     Args:
-        finished: To trials that have ended.
-        unfinished: To trials that were waiting or running.
-        errored: To trials that have failed.
+        finished: What happens to trials that have ended.
+        unfinished: What happens to trials that were waiting or running.
+        errored: What happens to trials that have failed.
     """
 
     class ResumeType(Enum):

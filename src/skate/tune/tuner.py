@@ -1,4 +1,4 @@
-"""The entry point of Tune: an experiment from a trainable and a search space."""
+"""`Tuner`, which runs an experiment with a trainable and a search space."""
 
 from __future__ import annotations
 
@@ -144,27 +144,25 @@ class Tuner:
         storage_filesystem: Any = None,
         _resume_config: ResumeConfig | None = None,
     ) -> Tuner:
-        """Return a tuner that continues an experiment, whose program ended early.
+        """Return a tuner that continues an experiment whose program ended early.
 
-        Call it on the class, not on a tuner.
-
-        The folder must be trusted: parts of it are unpickled.
+        Call it on the class, not on a tuner. The folder must be trusted, because parts of it are unpickled.
 
         Args:
             path: The experiment's folder: a local path or a URI.
-            trainable: The same trainable, or a changed one of the same name.
+            trainable: The same trainable, or a changed one with the same name.
             resume_unfinished: Whether unfinished trials continue from their latest checkpoints; otherwise they end.
             resume_errored: Whether failed trials continue from their latest checkpoints.
             restart_errored: Whether failed trials start again.
-            param_space: The search space with other objects: references, which end with the program, datasets,
-                functions and the like. All trials get them. It must have the same parameters; numbers, texts and
-                distributions are those of the first run, also where they differ.
+            param_space: The search space with new objects, such as references, which end with the program, datasets
+                and functions. All trials get them. It must have the same parameters. Numbers, strings and
+                distributions in it are ignored: those of the first run are used.
             storage_filesystem: The filesystem of the path; determined by the path if not given.
 
         Raises:
             FileNotFoundError: The folder holds no experiment.
-            ValueError: The trainable has another name, the search space has other parameters, or it is not given and
-                contains references of a session that has ended.
+            ValueError: The trainable has another name, the search space has other parameters, or no search space is
+                given and the stored one contains references of a session that has ended.
         """
         folder = open_folder(path, storage_filesystem)
         stored = folder.read_state(TUNER)
@@ -200,7 +198,7 @@ class Tuner:
         return tuner
 
     def _continue(self, resume: ResumeConfig, *, keep_checkpoint_config: bool) -> None:
-        """Continue the experiment of the same name with the settings of this tuner, if there is one.
+        """If there is an experiment with the same name, continue it with the settings of this tuner.
 
         Args:
             resume: What happens to its trials.
@@ -218,7 +216,7 @@ class Tuner:
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
         """Return whether a folder holds an experiment that `restore` can continue.
 
-        That is the case as soon as a `Tuner` with a name has been created.
+        This is the case as soon as a `Tuner` with a name has been created.
         """
         return open_folder(path, storage_filesystem).has(TUNER)
 
@@ -237,7 +235,7 @@ class Tuner:
         return self._fit()
 
     def _fit(self, others: Sequence[Tuner] = ()) -> ResultGrid:
-        """Run the experiment together with others, whose trials share its search, scheduler and callbacks."""
+        """Run the experiment together with others, which share its search, scheduler and callbacks."""
         tuners = [self, *others]
         for tuner in tuners:
             assert tuner._run_config.checkpoint_config is not None
@@ -264,7 +262,7 @@ class Tuner:
         return self._results
 
     def _open_journals(self, settings: Settings, trials: Sequence[Trial], tuners: Sequence[Tuner]) -> None:
-        """Prepare the folders for new records: empty for a new experiment, else with the state of its trials."""
+        """Prepare the journals: empty for a new experiment, otherwise with the state of its trials."""
         for experiment, tuner in zip(settings.experiments, tuners, strict=True):
             if self._resume is None:
                 experiment.recorder.start()
@@ -366,8 +364,8 @@ class Tuner:
         """Return the settings of the experiment.
 
         Args:
-            opened: The folders and recorders of other experiments, by path; those of this one are added.
-            stack: Closes what is opened.
+            opened: The folders and recorders of other experiments, by path. Those of this one are added.
+            stack: Closes the folders and recorders that this call opens.
         """
         run = copy.copy(self._run_config)
         assert run.checkpoint_config is not None
@@ -397,7 +395,7 @@ class Tuner:
         scheduler = config.scheduler or FIFOScheduler()
         if not scheduler.set_search_properties(config.metric, config.mode):
             raise ValueError(
-                "the scheduler has a metric and a mode of its own, and TuneConfig too: set them in one place only."
+                "the scheduler and TuneConfig both have a metric and a mode: set them in one place only."
             )
         return Settings(
             experiments,
@@ -460,7 +458,7 @@ class Tuner:
                 if saved is not None:
                     callback.set_state(saved)
             created = state["created"]
-        for _ in trials[created:]:  # the state is older than the journal: pass over trials that exist
+        for _ in trials[created:]:  # the state may be older than the journal: skip trials that exist
             settings.search.next_trial()
         for trial in trials:
             stop = tuners[trial.experiment]._run_config.stop

@@ -76,7 +76,7 @@ class TestPlacement:
     def test_a_bundle_that_no_node_has_room_for_fails_its_trial(self, three_nodes: str, fit: Fit) -> None:
         with session(three_nodes):
             (error,) = fit(where, [1], {"cpu": 3}).errors
-        assert "can never start: the trial needs {'CPU': 3.0} on one node, and the nodes have [" in str(error)
+        assert "can never start: the trial needs {'CPU': 3.0} on one node, but the nodes have [" in str(error)
 
     def test_an_idle_worker_makes_room_for_one_that_waits(
         self, three_nodes: str, fit: Fit, monkeypatch: pytest.MonkeyPatch

@@ -101,4 +101,4 @@ def test_rows_are_sent_to_a_served_model() -> None:
     )
     good, bad = processor(dataset([{"max_tokens": 5}, {"max_tokens": 10**9}])).take_all()
     assert good["text"]
-    assert "answered with an error" in bad["__inference_error__"]
+    assert "returned an error" in bad["__inference_error__"]

@@ -106,6 +106,6 @@ def test_rows_that_the_server_refuses_become_dead_letters(server: Server) -> Non
 def test_a_server_that_does_not_answer_fails_the_job(server: Server) -> None:
     config = HttpRequestProcessorConfig(url="http://127.0.0.1:9/", max_retries=0)
     with pytest.raises(
-        RuntimeError, match=r"a row failed: .* gave no answer .*The row: .*should_continue_on_error"
+        RuntimeError, match=r"a row failed: .* returned no response .*The row: .*should_continue_on_error"
     ):
         build_processor(config)(dataset([{"payload": {}}])).take_all()

@@ -53,16 +53,16 @@ def test_check_shows_trained_tokens_and_ends_well(cli: Cli, file: Callable[..., 
     assert "<|im_start|>user\nsay red<|im_end|>" in done.out
     assert "[[red one<|im_end|>]]" in done.out
     assert "<|im_end|>, trained in every row" in done.out
-    assert "can be used" in done.err
+    assert "is valid" in done.err
 
 
 def test_check_refuses_packing_that_leaks(
     cli: Cli, file: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from skate.llm._finetune import isolation, loop
+    from skate.llm._finetune import check, loop
 
     monkeypatch.setattr(loop, "packed_difference", lambda *given: 0.5)
-    monkeypatch.setattr(isolation, "packed_difference", lambda *given: 0.5)
+    monkeypatch.setattr(check, "packed_difference", lambda *given: 0.5)
     done = cli("llm", "check", file(), "--format", "json", status=1)
     assert "see each other" in done.err
     assert json.loads(done.out)["leak"] == 0.5
@@ -95,4 +95,6 @@ def test_finetune_prints_where_the_model_is(cli: Cli, file: Callable[..., str], 
 
 def test_a_change_must_have_a_value(cli: Cli, file: Callable[..., str]) -> None:
     assert "KEY=VALUE" in cli("llm", "finetune", file(), "--set", "max_steps", status=2).err
-    assert "is not YAML" in cli("llm", "finetune", file(), "--set", "chat_template={{ x }}", status=2).err
+    assert (
+        "is not valid YAML" in cli("llm", "finetune", file(), "--set", "chat_template={{ x }}", status=2).err
+    )

@@ -165,7 +165,7 @@ def test_a_killed_run_resumes_with_the_same_losses(
 
 def test_a_finished_run_is_not_repeated_by_accident(run: Run) -> None:
     first = run(max_steps=2)
-    with pytest.raises(ValueError, match="holds a finished run"):
+    with pytest.raises(ValueError, match="has a finished run"):
         run(max_steps=2)
     again = run(max_steps=2, overwrite_output_dir=True)
     assert losses(again) == losses(first)
@@ -173,7 +173,7 @@ def test_a_finished_run_is_not_repeated_by_accident(run: Run) -> None:
 
 def test_an_unfinished_run_with_another_configuration_is_refused(run: Run) -> None:
     run(max_steps=2, save_model=False)
-    with pytest.raises(ValueError, match="an unfinished run with another learning_rate, max_steps"):
+    with pytest.raises(ValueError, match="an unfinished run with a different learning_rate, max_steps"):
         run(max_steps=3, learning_rate=1e-3)
     with pytest.raises(ValueError, match="resume_from_checkpoint is false"):
         run(max_steps=2, resume_from_checkpoint=False)

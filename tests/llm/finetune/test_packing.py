@@ -125,8 +125,8 @@ def test_a_leak_between_packed_rows_is_measured(base: Path) -> None:
     import torch
 
     from skate.llm._finetune.base_model import load_base_model
-    from skate.llm._finetune.isolation import LARGEST_DIFFERENCE, packed_difference
     from skate.llm._finetune.loss import LanguageModelLoss
+    from skate.llm._finetune.packing import LARGEST_DIFFERENCE, packed_difference
 
     module = LanguageModelLoss(load_base_model(str(base)))
     device = torch.device("cpu")

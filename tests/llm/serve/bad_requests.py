@@ -81,8 +81,8 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"top_logprobs": 3}, "needs `logprobs`"),
     ({"logit_bias": {"100000": 1}}, "100000"),
     ({"logit_bias": {"-1": 1}}, "logit_bias"),
-    ({"logit_bias": {"hello": 1}}, "ids of tokens"),
-    ({"logit_bias": {"١": 1}}, "ids of tokens"),
+    ({"logit_bias": {"hello": 1}}, "token ids"),
+    ({"logit_bias": {"١": 1}}, "token ids"),
     ({"logit_bias": {"1": 101}}, "from -100 to 100"),
     ({"logit_bias": {"1": None}}, "logit_bias"),
     ({"logit_bias": [1, 2]}, "logit_bias"),
@@ -124,8 +124,8 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"messages": [5]}, "messages"),
     ({"messages": [{"role": "user", "content": "long " * 1000}]}, "2048 tokens"),
-    ({"messages": [{"role": "user", "content": "x" * 2_000_000}]}, "too little for 2000000 characters"),
-    ({"messages": [{"role": "user", "content": "reject"}]}, "rejects the messages"),
+    ({"messages": [{"role": "user", "content": "x" * 2_000_000}]}, "2000000 characters"),
+    ({"messages": [{"role": "user", "content": "reject"}]}, "rejected the messages"),
 ]
 
 BAD: list[tuple[str, Any, str]] = [
@@ -183,8 +183,8 @@ BAD: list[tuple[str, Any, str]] = [
     (TEXT, {"prompt": [10**9]}, "1000000000"),
     (TEXT, {"prompt": [-1]}, "prompt"),
     (TEXT, {"prompt": "a" * 5000}, "2048 tokens"),
-    (TEXT, {"prompt": ["a"] * 200}, "more than 128"),
-    (TEXT, {"prompt": ["a"] * 100, "n": 2}, "more than 128"),
+    (TEXT, {"prompt": ["a"] * 200}, "the limit of 128"),
+    (TEXT, {"prompt": ["a"] * 100, "n": 2}, "the limit of 128"),
     (TEXT, {"prompt": "a", "logprobs": 21}, "logprobs"),
     (TEXT, {"prompt": "a", "best_of": 3}, "best_of"),
     (TEXT, {"prompt": "a", "suffix": "b"}, "suffix"),
@@ -192,7 +192,7 @@ BAD: list[tuple[str, Any, str]] = [
     (TEXT, {"prompt": "a", "messages": []}, "messages"),
     (TEXT, {"prompt": {"a": 1}}, "prompt"),
     # Other endpoints.
-    (EMBED, {}, "`input` or `messages`"),
+    (EMBED, {}, "`input` and `messages`"),
     (EMBED, {"input": []}, "empty"),
     (EMBED, {"input": [[]]}, "empty"),
     (EMBED, {"input": ["a"] * 3000}, "at most 2048"),

@@ -196,10 +196,10 @@ def test_token_ids_are_returned_if_asked(client: openai.OpenAI) -> None:
 def test_an_error_of_the_engine_ends_a_stream_with_an_error(client: openai.OpenAI) -> None:
     received: list[str] = []
     stream = ask(client, "crash partial", stream=True)
-    with pytest.raises(openai.APIError, match="server has failed"):
+    with pytest.raises(openai.APIError, match="server failed"):
         received.extend(chunk.choices[0].delta.content for chunk in stream)
     assert "".join(received) == "partial"
-    with pytest.raises(openai.InternalServerError, match="Its log says why"):
+    with pytest.raises(openai.InternalServerError, match="See its log"):
         ask(client, "crash partial")
     assert ask(client, "say still here").choices[0].message.content == "still here"
 
@@ -210,5 +210,5 @@ def test_a_request_that_the_engine_refuses_is_a_bad_request(client: openai.OpenA
 
 
 def test_messages_that_the_template_rejects_are_a_bad_request(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="rejects the messages: no such message"):
+    with pytest.raises(openai.BadRequestError, match="rejected the messages: no such message"):
         ask(client, "reject")

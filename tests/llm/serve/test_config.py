@@ -86,7 +86,7 @@ def test_rays_methods_and_fields_exist() -> None:
         ({"accelerator_type": "H100", "placement_group_config": {"bundles": []}}, "CPU-only"),
         ({"accelerator_type": "TPU-V4", "accelerator_config": {"kind": "gpu"}}, "is a type of TPU"),
         ({"placement_group_config": {"bundle": []}}, "Did you mean 'bundles'"),
-        ({"placement_group_config": {"bundles": [], "bundle_per_worker": {}}}, "set one of them"),
+        ({"placement_group_config": {"bundles": [], "bundle_per_worker": {}}}, "remove one of them"),
         ({"experimental_configs": {"num_router_replicas": 1}}, "num_ingress_replicas"),
         ({"engine_kwargs": {"disable_log_stats": True}}, "log_engine_metrics"),
         ({"server_cls": "no.such:thing"}, "cannot be imported"),
@@ -128,7 +128,7 @@ def test_a_configuration_can_be_read_from_yaml(tmp_path: Path) -> None:
 
 
 def test_models_have_different_names() -> None:
-    with pytest.raises(ValueError, match="Two models have the `model_id` 'tiny'"):
+    with pytest.raises(ValueError, match="same `model_id`, 'tiny'"):
         build_openai_app({"llm_configs": [make(), make()]})
     with pytest.raises(ValueError, match="llm_configs"):
         build_openai_app({"llm_configs": []})
@@ -165,9 +165,9 @@ def test_data_parallelism_is_a_replica_for_each_rank() -> None:
 
 
 def test_splitting_prefill_and_decode_says_what_it_needs() -> None:
-    with pytest.raises(NotImplementedError, match="hand over their KV caches"):
+    with pytest.raises(NotImplementedError, match="transfer their KV caches"):
         build_pd_openai_app({"prefill_config": make(), "decode_config": make()})
-    with pytest.raises(NotImplementedError, match="hand over their KV caches"):
+    with pytest.raises(NotImplementedError, match="transfer their KV caches"):
         PDDecodeServer.get_deployment_options(make())
     with pytest.raises(ValueError, match="Did you mean 'decode_config'"):
         build_pd_openai_app({"prefill_config": make(), "decode_configs": make()})

@@ -187,7 +187,7 @@ def test_an_unknown_adapter_is_not_found(client: openai.OpenAI) -> None:
 
 
 def test_an_adapter_that_cannot_be_loaded_is_a_bad_request(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="cannot be loaded"):
+    with pytest.raises(openai.BadRequestError, match="Could not load the adapter"):
         ask(client, "hi", "base:broken")
     assert ask(client, "say fine", "base:red") == "fine"
 

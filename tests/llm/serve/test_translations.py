@@ -133,7 +133,7 @@ def test_what_a_response_cannot_do_is_refused(client: openai.OpenAI) -> None:
         ({"previous_response_id": "resp_1"}, "not stored"),
         ({"truncation": "auto"}, "nothing is truncated"),
         ({"background": True}, "background"),
-        ({"tools": [{"type": "web_search"}]}, "runs no tools of its own"),
+        ({"tools": [{"type": "web_search"}]}, "no built-in tools"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "text only"),
         ({"include": ["file_search_call.results"]}, "cannot be included"),

@@ -75,7 +75,7 @@ class TestFiles:
         (second,) = tune.run(Counting, config=config, restore=first.checkpoint.path, **options).trials
         assert (second.last_result["value"], second.last_result["training_iteration"]) == (5, 5)
         assert second.last_result["iterations_since_restore"] == 3
-        with pytest.raises(FileNotFoundError, match="is no folder"):
+        with pytest.raises(FileNotFoundError, match="is not a folder"):
             tune.run(Counting, restore=str(tmp_path / "missing"), **options)
 
     @pytest.mark.parametrize("written", [True, False])

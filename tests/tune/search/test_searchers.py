@@ -77,7 +77,7 @@ class TestSearcher:
             Searcher(metric=["a", "b"] if isinstance(mode, list) else "a", mode=mode)
 
     def test_metrics_and_modes_must_match(self) -> None:
-        with pytest.raises(TypeError, match="both be texts or both be lists"):
+        with pytest.raises(TypeError, match="both be strings or both be lists"):
             Searcher(metric="a", mode=["min"])
         with pytest.raises(ValueError, match="same length"):
             Searcher(metric=["a", "b"], mode=["min"])

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from skate.cli.output import TABLE, format_option, say, write_block, write_json
+from skate.cli.llm.settings import parse_settings
+from skate.cli.output import TABLE, format_option, say, write_block, write_json, write_row
 
 if TYPE_CHECKING:
     from skate.llm import FinetuneConfig
@@ -33,9 +34,9 @@ def _config_arguments(command: F) -> F:
 @_config_arguments
 @format_option
 def finetune(config: Path, changes: tuple[str, ...], format_: str) -> None:
-    """Train a language model on rows, and write the trained model.
+    """Fine-tune a language model, and write the trained model.
 
-    CONFIG is a YAML file with axolotl's keys; LLaMA-Factory's names are accepted too. An unfinished run in its
+    CONFIG is a YAML file with axolotl's keys; LLaMA-Factory's names are also accepted. An unfinished run in its
     output_dir resumes. For example:
 
     skate llm finetune config.yaml --set learning_rate=1e-4
@@ -55,20 +56,17 @@ def finetune(config: Path, changes: tuple[str, ...], format_: str) -> None:
         "left_out": dict(result.dead_letters),
         "stopped_early": result.stopped_early,
     }
-    if format_ == TABLE:
-        write_block(row)
-    else:
-        write_json(row)
+    write_row(row, format_)
 
 
 @click.command()
 @_config_arguments
 @format_option
 def check(config: Path, changes: tuple[str, ...], format_: str) -> None:
-    """Check a configuration for fine-tuning before it is run.
+    """Check a configuration before fine-tuning with it.
 
-    Shows three rows with their trained tokens, and checks that the stop token is trained, that packed rows do not see
-    each other, and that the largest micro-batch fits in memory. Ends with status 1 if something is wrong.
+    Shows three rows with their trained tokens, and checks that the stop token is trained, that packed rows do not
+    attend to each other, and that the largest micro-batch fits in memory. Exits with status 1 if a check fails.
     """
     from skate.llm._finetune import check as checks
 
@@ -77,12 +75,12 @@ def check(config: Path, changes: tuple[str, ...], format_: str) -> None:
         report = checks.check(settings)
     except (ValueError, ImportError, MemoryError) as error:
         raise click.ClickException(str(error)) from error
-    except RuntimeError as error:  # torch's error for a GPU without memory is one
+    except RuntimeError as error:  # torch raises a subclass when a GPU runs out of memory
         if "out of memory" not in str(error):
             raise
         raise click.ClickException(
-            "the largest micro-batch does not fit in the memory of the GPU: lower micro_batch_size or sequence_len, or "
-            "set gradient_checkpointing: true."
+            "the largest micro-batch does not fit in GPU memory: lower micro_batch_size or sequence_len, or set "
+            "gradient_checkpointing: true."
         ) from error
     if format_ == TABLE:
         _show_rows(report)
@@ -91,39 +89,27 @@ def check(config: Path, changes: tuple[str, ...], format_: str) -> None:
         write_json(report.as_dict())
     if report.problems:
         raise click.ClickException(" ".join(report.problems))
-    say(f"The configuration can be used; checked in {report.seconds:.1f} s.")
+    say(f"The configuration is valid. The check took {report.seconds:.1f} s.")
 
 
 def _read(path: Path, changes: tuple[str, ...]) -> FinetuneConfig:
-    from skate.air import _optional
     from skate.llm import FinetuneConfig
 
-    given: dict[str, Any] = {}
-    for change in changes:
-        key, found, value = change.partition("=")
-        if not found:
-            raise click.BadParameter(f"{change!r} is not of the form KEY=VALUE.", param_hint="--set")
-        yaml = _optional.load("yaml", "--set", "pyyaml")
-        try:
-            given[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise click.BadParameter(
-                f"the value of {key} is not YAML: {error}", param_hint="--set"
-            ) from error
+    settings = parse_settings(changes, "--set")
     try:
-        return FinetuneConfig.from_yaml(path, **given)
+        return FinetuneConfig.from_yaml(path, **settings)
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise click.ClickException(f"{path}: {error}") from error
 
 
 def _show_rows(report: CheckReport) -> None:
-    """Show rows; trained tokens are green and bold, and in brackets where there are no colours."""
+    """Show rows. Trained tokens are bold green in a terminal, and in brackets elsewhere."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False, soft_wrap=True)
     for number, row in enumerate(report.rows, start=1):
-        text = Text(f"row {number}, trained tokens in ")
+        text = Text(f"Row {number}, trained tokens in ")
         text.append("green" if console.is_terminal else "[[ ]]", style="bold green")
         console.print(text)
         line = Text()

@@ -1,4 +1,4 @@
-"""`skate llm serve`, `skate llm chat` and `skate llm bench`: use a model."""
+"""`skate llm serve`, `skate llm chat` and `skate llm bench`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from skate.cli.output import TABLE, format_option, say, write_block, write_json
+from skate.cli.llm.settings import parse_settings
+from skate.cli.output import format_option, say, write_row
 
 if TYPE_CHECKING:
     from skate.llm import Engine, SamplingParams
@@ -31,13 +32,13 @@ def _model_arguments(command: F) -> F:
         "arguments",
         metavar="KEY=VALUE",
         multiple=True,
-        help="A further argument of the engine. The value is YAML. Repeatable.",
+        help="An additional argument of the engine. The value is YAML. Repeatable.",
     )(command)
     command = click.option(
-        "--quantization", type=click.Choice(["int4"]), help="Store matrices in fewer bits."
+        "--quantization", type=click.Choice(["int4"]), help="Store the weights in 4 bits."
     )(command)
     command = click.option(
-        "--max-model-len", type=int, help="The most tokens of a prompt and its answer together."
+        "--max-model-len", type=int, help="The maximum number of tokens of a prompt and its answer."
     )(command)
     return click.argument("model")(command)
 
@@ -45,20 +46,15 @@ def _model_arguments(command: F) -> F:
 def _engine_kwargs(
     arguments: tuple[str, ...], max_model_len: int | None, quantization: str | None
 ) -> dict[str, Any]:
-    import yaml  # type: ignore[import-untyped]  # no stubs
-
     settings: dict[str, Any] = {"max_model_len": max_model_len, "quantization": quantization}
-    for argument in arguments:
-        key, separator, value = argument.partition("=")
-        if not separator:
-            raise click.UsageError(f"--engine-arg takes KEY=VALUE, got {argument!r}")
-        settings[key.replace("-", "_")] = yaml.safe_load(value)
+    for key, value in parse_settings(arguments, "--engine-arg").items():
+        settings[key.replace("-", "_")] = value
     return {key: value for key, value in settings.items() if value is not None}
 
 
 @contextlib.contextmanager
-def _reported_errors() -> Iterator[None]:
-    """Show errors of the model's files and settings without a traceback."""
+def _errors_in_one_line() -> Iterator[None]:
+    """Report errors in the model's files and settings without a traceback."""
     try:
         yield
     except (FileNotFoundError, ImportError, ValueError) as error:
@@ -66,10 +62,10 @@ def _reported_errors() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _loaded(model: str, settings: dict[str, Any]) -> AsyncIterator[Engine]:
+async def _load(model: str, settings: dict[str, Any]) -> AsyncIterator[Engine]:
     from skate.llm import load_engine
 
-    with _reported_errors():
+    with _errors_in_one_line():
         engine: Engine = await asyncio.to_thread(lambda: load_engine(model, **settings))
     say(engine.describe())
     try:
@@ -80,7 +76,7 @@ async def _loaded(model: str, settings: dict[str, Any]) -> AsyncIterator[Engine]
 
 @click.command()
 @_model_arguments
-@click.option("--name", help="The name that clients ask for. Default: the last part of MODEL.")
+@click.option("--name", help="The name of the model in requests. Default: the last part of MODEL.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8000, show_default=True, help="The port to listen on; 0 chooses a free one.")
 @click.option("--api-key", "api_keys", multiple=True, help="A key that clients must send. Repeatable.")
@@ -113,7 +109,7 @@ def serve(
     try:
         serving.run(build_openai_app({"llm_configs": [config], **options}))
         bound_host, bound_port = serving.address()
-        say(f"{name} is served at http://{bound_host}:{bound_port}/v1; Ctrl-C ends it")
+        say(f"Serving {name} at http://{bound_host}:{bound_port}/v1. Press Ctrl-C to stop.")
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
     finally:
@@ -122,15 +118,23 @@ def serve(
 
 @click.command()
 @_model_arguments
-@click.option("--system", help="An instruction for the whole conversation.")
-@click.option("--message", help="Ask one question, print the answer, and end.")
+@click.option("--system", help="The system message of the conversation.")
+@click.option("--message", help="Ask one question, print the answer, and exit.")
 @click.option(
-    "--max-tokens", type=int, help="The most tokens of an answer. Default: the rest of the context."
+    "--max-tokens",
+    type=int,
+    help="The maximum number of tokens of an answer. Default: the rest of the context.",
 )
 @click.option(
-    "--temperature", type=float, default=0.7, show_default=True, help="0 always gives the same answer."
+    "--temperature",
+    type=float,
+    default=0.7,
+    show_default=True,
+    help="0 always chooses the most probable token.",
 )
-@click.option("--seed", type=int, help="Repeat the answers of an earlier run with the same seed.")
+@click.option(
+    "--seed", type=int, help="The seed of the random numbers. Runs with the same seed give the same answers."
+)
 def chat(
     model: str,
     max_model_len: int | None,
@@ -142,7 +146,7 @@ def chat(
     temperature: float,
     seed: int | None,
 ) -> None:
-    """Talk to a model in the terminal.
+    """Chat with a model in the terminal.
 
     MODEL is a folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub. Ctrl-D ends
     the conversation.
@@ -150,17 +154,17 @@ def chat(
     from skate.llm import SamplingParams
 
     settings = _engine_kwargs(arguments, max_model_len, quantization)
-    with _reported_errors():
+    with _errors_in_one_line():
         params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
     messages = [{"role": "system", "content": system}] if system else []
 
     async def talk() -> None:
-        async with _loaded(model, settings) as engine:
+        async with _load(model, settings) as engine:
             questions = iter([message]) if message is not None else _questions()
             while (question := await asyncio.to_thread(next, questions, None)) is not None:
                 messages.append({"role": "user", "content": question})
                 answer = ""
-                with _reported_errors():
+                with _errors_in_one_line():
                     async for text in _answer(engine, messages, params):
                         answer += text
                         click.echo(text, nl=False)
@@ -172,7 +176,7 @@ def chat(
 
 
 def _questions() -> Iterator[str]:
-    """Read a line at a time; show a prompt if a person types."""
+    """Yield the lines of standard input that are not blank. In a terminal, show a prompt for each."""
     while True:
         if sys.stdin.isatty():
             click.echo("> ", nl=False, err=True)
@@ -203,9 +207,9 @@ async def _answer(
 
 @click.command()
 @_model_arguments
-@click.option("--streams", default=16, show_default=True, help="Requests that run at a time.")
-@click.option("--input-tokens", default=64, show_default=True, help="Tokens of each prompt.")
-@click.option("--output-tokens", default=64, show_default=True, help="Tokens of each answer.")
+@click.option("--streams", default=16, show_default=True, help="The number of concurrent requests.")
+@click.option("--input-tokens", default=64, show_default=True, help="The number of tokens of each prompt.")
+@click.option("--output-tokens", default=64, show_default=True, help="The number of tokens of each answer.")
 @format_option
 def bench(
     model: str,
@@ -220,26 +224,23 @@ def bench(
     """Measure how fast a model generates on this machine.
 
     MODEL is a folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub. The prompts
-    are random tokens, and share no prefix.
+    are random tokens without a common prefix.
     """
     settings = {"max_num_seqs": streams, "max_num_batched_tokens": max(256, streams)}
     settings |= _engine_kwargs(arguments, max_model_len, quantization)
 
     async def measure() -> dict[str, Any]:
-        async with _loaded(model, settings) as engine:
-            with _reported_errors():
-                await _generate_at_once(engine, 1, input_tokens, 2)  # warm up
-                return await _generate_at_once(engine, streams, input_tokens, output_tokens)
+        async with _load(model, settings) as engine:
+            with _errors_in_one_line():
+                await _measure(engine, 1, input_tokens, 2)  # warm up
+                return await _measure(engine, streams, input_tokens, output_tokens)
 
     row = asyncio.run(measure())
-    if format_ == TABLE:
-        write_block(row)
-    else:
-        write_json(row)
+    write_row(row, format_)
 
 
-async def _generate_at_once(engine: Engine, streams: int, inputs: int, outputs: int) -> dict[str, Any]:
-    """Generate in several streams, and return the rates."""
+async def _measure(engine: Engine, streams: int, inputs: int, outputs: int) -> dict[str, Any]:
+    """Generate in several streams concurrently, and return the measurements."""
     import random
 
     from skate.llm import GenerationRequest, SamplingParams

@@ -189,8 +189,8 @@ class _Files:
         there = [info.path for info in filesystem.get_file_info(targets) if info.is_file]
         if there or len(set(targets)) < len(targets):
             raise InvalidCheckpointingOperators(
-                f"the filename_provider gives a file the name of another one, {(there or targets)[0]!r}, which it "
-                f"would replace: include write_uuid and the number of the row or block in the name"
+                f"the filename_provider returned {(there or targets)[0]!r}, the name of another file, which would be "
+                "replaced: include write_uuid and the number of the row or block in the name"
             )
 
     def _place(self, path: str) -> str:

@@ -55,7 +55,9 @@ class StaticCredentialProvider(DatabricksCredentialProvider):
 
     def __post_init__(self) -> None:
         if not self.token or not self.host:
-            raise ValueError("a Databricks workspace needs both a token and a host")
+            raise ValueError(
+                "StaticCredentialProvider needs both a token and a host, but one of them is empty"
+            )
 
     def get_token(self) -> str:
         """Return the token."""

@@ -161,7 +161,7 @@ class FrameworkMethods(abc.ABC):
             )
         if collate_fn is not None and dtypes is not None:
             raise ValueError(
-                "collate_fn cannot be used with dtypes: the function that makes the arrays decides"
+                "collate_fn cannot be used with dtypes: convert the arrays in collate_fn instead"
             )
         mesh = jax.sharding.Mesh(np.array(devices), ("batch",))
         across = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))

@@ -43,9 +43,9 @@ class ProcessorConfig(ConfigModel):
     """Fields of every processor.
 
     Args:
-        batch_size: Rows of a batch.
-        accelerator_type: The type of accelerator that the actors need, such as "H100"; None for none.
-        concurrency: The number of actors, or the least and the most.
+        batch_size: The number of rows in a batch.
+        accelerator_type: The type of accelerator that the actors need, such as "H100"; None if they need none.
+        concurrency: The number of actors, or their minimum and maximum number.
 
     Raises:
         ValueError: If a field is unknown or invalid.
@@ -58,15 +58,16 @@ class ProcessorConfig(ConfigModel):
     @field_validator("concurrency")
     @classmethod
     def validate_concurrency(cls, concurrency: int | tuple[int, int]) -> int | tuple[int, int]:
-        """Check that `concurrency` is positive, and that the least is not more than the most.
+        """Check that `concurrency` is positive, and that the minimum is not above the maximum.
 
         Args:
             concurrency: The value.
         """
-        least, most = (concurrency, concurrency) if isinstance(concurrency, int) else concurrency
-        if not 1 <= least <= most:
+        minimum, maximum = (concurrency, concurrency) if isinstance(concurrency, int) else concurrency
+        if not 1 <= minimum <= maximum:
             raise ValueError(
-                f"`concurrency` must be a positive integer, or (least, most) with 1 <= least <= most, got {concurrency}"
+                "`concurrency` must be a positive integer, or (minimum, maximum) with 1 <= minimum <= maximum, got "
+                f"{concurrency}"
             )
         return concurrency
 
@@ -74,8 +75,8 @@ class ProcessorConfig(ConfigModel):
         """Return the size of the pool of actors, as arguments of `skate.data.ActorPoolStrategy`.
 
         Args:
-            autoscaling_enabled: Whether an integer is the most actors of a pool that grows, or the size of a fixed
-                one.
+            autoscaling_enabled: Whether an integer is the maximum size of a pool that grows, or the size of a fixed
+                pool.
 
         Example:
             >>> from skate.data.llm import ProcessorConfig
@@ -91,7 +92,22 @@ class ProcessorConfig(ConfigModel):
         return {"size": self.concurrency}
 
 
-class EngineProcessorConfig(ProcessorConfig):
+class RowProcessorConfig(ProcessorConfig):
+    """Fields of the processors that process each row on its own.
+
+    Args:
+        should_continue_on_error: Whether the job continues when a row fails.
+    """
+
+    should_continue_on_error: bool = False
+
+    @property
+    def actor_options(self) -> dict[str, Any]:
+        """Options of the actors."""
+        return {"accelerator_type": self.accelerator_type}
+
+
+class EngineProcessorConfig(RowProcessorConfig):
     """Fields of the processors that run a model."""
 
     TASK_TYPES: ClassVar[tuple[str, ...]]
@@ -101,7 +117,6 @@ class EngineProcessorConfig(ProcessorConfig):
     max_pending_requests: int | None = None
     max_concurrent_batches: PositiveInt = 8
     max_tasks_in_flight_per_actor: PositiveInt | None = None
-    should_continue_on_error: bool = False
     chat_template_stage: Any = True
     tokenize_stage: Any = True
     detokenize_stage: Any = True
@@ -117,14 +132,14 @@ class EngineProcessorConfig(ProcessorConfig):
     @field_validator("task_type")
     @classmethod
     def validate_task_type(cls, value: str) -> str:
-        """Check that the engine runs tasks of this type.
+        """Check that the engine supports tasks of a type.
 
         Args:
             value: The type.
         """
         if value not in cls.TASK_TYPES:
             hint = arguments.hint_for_unknown(value, cls.TASK_TYPES)
-            raise ValueError(f"`task_type` is {value!r}, which the embedded engine does not run. {hint}")
+            raise ValueError(f"`task_type` is {value!r}, which the embedded engine does not support. {hint}")
         return value
 
     @model_validator(mode="after")
@@ -138,13 +153,13 @@ class EngineProcessorConfig(ProcessorConfig):
             object.__setattr__(self, name, stage_config(name, getattr(self, name), kind))
         if self.prepare_multimodal_stage.enabled:
             raise ValueError(
-                "`prepare_multimodal_stage` is enabled, but the embedded engine takes text only: remove it, and put "
-                "no images or sounds in the messages"
+                "`prepare_multimodal_stage` is enabled, but the embedded engine takes text only: remove it, and send "
+                "messages without images and audio"
             )
         if len(self._tokenizers) > 1:
             raise ValueError(
-                f"the stages have several tokenizers ({', '.join(sorted(self._tokenizers))}), but the engine has one: "
-                "set the same `model_source` in each stage, or in one stage only"
+                f"the stages name several tokenizers ({', '.join(sorted(self._tokenizers))}), but the engine has only "
+                "one: set the same `model_source` in each stage, or in one stage only"
             )
         return self
 
@@ -155,45 +170,45 @@ class EngineProcessorConfig(ProcessorConfig):
 
     @property
     def tokenizer_source(self) -> str | None:
-        """The folder of a tokenizer other than the model's, or None."""
+        """The folder of the tokenizer, if it is not the model's own."""
         return next(iter(self._tokenizers), None)
 
     @property
     def actor_options(self) -> dict[str, Any]:
         """Options of the actors that run the engine."""
-        return {"runtime_env": self.runtime_env, "accelerator_type": self.accelerator_type}
+        return {**super().actor_options, "runtime_env": self.runtime_env}
 
 
 class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's name
     """A processor that runs a model, with the options of vLLM.
 
-    Skate does not use vLLM yet: the model runs in the embedded engine, `skate.llm.load_engine`, on a CPU.
+    Skate does not use vLLM yet. The model runs in the embedded engine, `skate.llm.load_engine`, on a CPU.
 
-    A row has `messages`, a `prompt` or a `tokenized_prompt`, and perhaps `sampling_params` with vLLM's names, and a
-    `model`, which names a LoRA adapter. `prompt`, `num_input_tokens`, `generated_text`, `generated_tokens` and
-    `num_generated_tokens` are added to it, or `embeddings` if `task_type` is "embed".
+    A row needs `messages`, a `prompt` or a `tokenized_prompt`. It may have `sampling_params` with vLLM's names, and a
+    `model`, which names a LoRA adapter. The processor adds `prompt`, `num_input_tokens`, `generated_text`,
+    `generated_tokens` and `num_generated_tokens` to the row, or `embeddings` if `task_type` is "embed".
 
     Args:
-        model_source: A folder with a model in Hugging Face's format, a GGUF file, or a model id of Hugging Face.
-        batch_size: Rows of a batch.
+        model_source: A folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub.
+        batch_size: The number of rows in a batch.
         engine_kwargs: Options of the engine, with vLLM's names; see `skate.llm.load_engine`.
         task_type: "generate" or "embed".
         runtime_env: The runtime environment of the actors.
-        max_pending_requests: The most rows that are in the engine of an actor at a time; None for no further limit.
-        max_concurrent_batches: How many batches an actor processes at a time. Their rows are in the engine together.
-        max_tasks_in_flight_per_actor: How many tasks are queued at or run in an actor.
+        max_pending_requests: The maximum number of rows in the engine of an actor; None for no further limit.
+        max_concurrent_batches: The number of batches that an actor processes concurrently, in one engine.
+        max_tasks_in_flight_per_actor: The maximum number of tasks that run in an actor or are queued for it.
         should_continue_on_error: Whether the job continues when a row fails. The row keeps its columns and gets the
-            reason as `__inference_error__`, which is empty for the others; `postprocess` does not see it.
-        log_engine_metrics: Accepted without effect: the embedded engine exports no metrics from batch jobs.
+            reason as `__inference_error__`, which is empty in the other rows. `postprocess` does not see failed rows.
+        log_engine_metrics: Has no effect, because the embedded engine exports no metrics from batch jobs.
         dynamic_lora_loading_path: The local folder whose subfolders are LoRA adapters. Without it, the `model` of a
             row is the path of an adapter.
-        placement_group_config: Resources of each actor, as `bundle_per_worker` or as one bundle in `bundles`.
+        placement_group_config: The resources of each actor, as `bundle_per_worker` or as one bundle in `bundles`.
         chat_template_stage: How messages become prompts: a bool, a dict or a `ChatTemplateStageConfig`.
         tokenize_stage: How prompts become tokens: a bool, a dict or a `TokenizerStageConfig`.
         detokenize_stage: How tokens become text: a bool, a dict or a `DetokenizeStageConfig`.
         prepare_multimodal_stage: Must not be enabled: the engine takes text only.
-        accelerator_type: The type of accelerator that the actors need, such as "H100"; None for none.
-        concurrency: The most actors, each with an engine of its own, or the least and the most.
+        accelerator_type: The type of accelerator that the actors need, such as "H100"; None if they need none.
+        concurrency: The maximum number of actors, each with its own engine, or their minimum and maximum number.
 
     Raises:
         ValueError: If a field is unknown or invalid.
@@ -223,7 +238,7 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
     @field_validator("placement_group_config")
     @classmethod
     def validate_placement_group_config(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Check that the resources are those of one process.
+        """Check that the resources describe one process.
 
         Args:
             value: The resources.
@@ -235,10 +250,10 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
                 hint = arguments.hint_for_unknown(name, _PLACEMENT_KEYS)
                 raise ValueError(f"`placement_group_config` has no key {name!r}. {hint}")
         if ("bundles" in value) == ("bundle_per_worker" in value):
-            raise ValueError("`placement_group_config` needs one of `bundles` and `bundle_per_worker`")
+            raise ValueError("`placement_group_config` needs either `bundles` or `bundle_per_worker`")
         if len(value.get("bundles", [None])) != 1:
             raise ValueError(
-                "`placement_group_config` must have one bundle: the embedded engine runs in one process, got "
+                "`placement_group_config` must have one bundle, because the embedded engine runs in one process, got "
                 f"{value['bundles']}"
             )
         return value
@@ -258,25 +273,25 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
 class SGLangEngineProcessorConfig(EngineProcessorConfig):
     """A processor that runs a model, with the options of SGLang.
 
-    Skate does not use SGLang: the model runs in the embedded engine, `skate.llm.load_engine`, on a CPU. Rows are as in
+    Skate does not use SGLang. The model runs in the embedded engine, `skate.llm.load_engine`, on a CPU. Rows are as in
     `vLLMEngineProcessorConfig`, and their `sampling_params` may have SGLang's names.
 
     Args:
-        model_source: A folder with a model in Hugging Face's format, a GGUF file, or a model id of Hugging Face.
-        batch_size: Rows of a batch.
+        model_source: A folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub.
+        batch_size: The number of rows in a batch.
         engine_kwargs: Options of the engine, with SGLang's or vLLM's names.
         task_type: "generate".
         runtime_env: The runtime environment of the actors.
-        max_pending_requests: The most rows that are in the engine of an actor at a time; None for no further limit.
-        max_concurrent_batches: How many batches an actor processes at a time. Their rows are in the engine together.
-        max_tasks_in_flight_per_actor: How many tasks are queued at or run in an actor.
-        should_continue_on_error: As in `vLLMEngineProcessorConfig`, like the stages.
+        max_pending_requests: The maximum number of rows in the engine of an actor; None for no further limit.
+        max_concurrent_batches: The number of batches that an actor processes concurrently, in one engine.
+        max_tasks_in_flight_per_actor: The maximum number of tasks that run in an actor or are queued for it.
+        should_continue_on_error: Whether the job continues when a row fails, as in `vLLMEngineProcessorConfig`.
         chat_template_stage: How messages become prompts.
         tokenize_stage: How prompts become tokens.
         detokenize_stage: How tokens become text.
         prepare_multimodal_stage: Must not be enabled: the engine takes text only.
-        accelerator_type: The type of accelerator that the actors need, such as "H100"; None for none.
-        concurrency: The most actors, each with an engine of its own, or the least and the most.
+        accelerator_type: The type of accelerator that the actors need, such as "H100"; None if they need none.
+        concurrency: The maximum number of actors, each with its own engine, or their minimum and maximum number.
 
     Raises:
         ValueError: If a field is unknown or invalid.
@@ -285,26 +300,26 @@ class SGLangEngineProcessorConfig(EngineProcessorConfig):
     TASK_TYPES: ClassVar[tuple[str, ...]] = ("generate",)
 
 
-class HttpRequestProcessorConfig(ProcessorConfig):
-    """A processor that sends the `payload` of each row to a URL, and adds the answer as `http_response`.
+class HttpRequestProcessorConfig(RowProcessorConfig):
+    """A processor that sends the `payload` of each row to a URL, and adds the response as `http_response`.
 
-    The payload is sent as JSON with POST. The answer must be JSON. Requests that get the status 408, 429 or 5xx, or no
-    answer, are repeated with exponentially growing pauses; any other status from 400 on fails the row.
+    The payload is sent as JSON with POST, and the response must be JSON. A request is retried with exponential backoff
+    if it gets the status 408, 429 or 5xx, or no response. Any other status of 400 or above fails the row.
 
     Args:
         url: The URL.
         headers: Headers of the requests.
-        qps: The most requests per second, of all actors together; None for no limit.
-        max_retries: How often a request is repeated.
-        base_retry_wait_time_in_s: Seconds before the first repetition; each further pause is twice as long.
-        session_factory: A function that returns an `aiohttp.ClientSession`, to set time-outs or a proxy.
+        qps: The maximum number of requests per second, of all actors together; None for no limit.
+        max_retries: The maximum number of retries of a request.
+        base_retry_wait_time_in_s: The delay before the first retry in seconds. Each further delay is twice as long.
+        session_factory: A function that returns an `aiohttp.ClientSession`, for example to set timeouts or a proxy.
         should_continue_on_error: Whether the job continues when a row fails. The row gets the reason as
             `__inference_error__`. Ray has no such field.
         http_request_stage: Fields of the stage, which replace those of the processor: a bool, a dict or an
             `HttpRequestStageConfig`.
-        batch_size: Rows whose requests are sent at a time by an actor.
-        accelerator_type: The type of accelerator that the actors need; None for none.
-        concurrency: The number of actors, or the least and the most.
+        batch_size: The number of rows whose requests an actor sends concurrently.
+        accelerator_type: The type of accelerator that the actors need; None if they need none.
+        concurrency: The number of actors, or their minimum and maximum number.
 
     Raises:
         ValueError: If a field is unknown or invalid.
@@ -323,7 +338,6 @@ class HttpRequestProcessorConfig(ProcessorConfig):
     max_retries: NonNegativeInt = 0
     base_retry_wait_time_in_s: NonNegativeFloat = 1.0
     session_factory: Callable[[], Any] | None = None
-    should_continue_on_error: bool = False
     http_request_stage: Any = True
 
     @model_validator(mode="after")
@@ -331,7 +345,7 @@ class HttpRequestProcessorConfig(ProcessorConfig):
         stage = stage_config("http_request_stage", self.http_request_stage, HttpRequestStageConfig)
         if not stage.enabled:
             raise ValueError(
-                "`http_request_stage` is not enabled, and the processor has no other stage: enable it"
+                "`http_request_stage` is disabled, but it is the processor's only stage: enable it"
             )
         object.__setattr__(self, "http_request_stage", stage)
         for name in ("batch_size", "concurrency"):
@@ -344,14 +358,14 @@ class HttpRequestProcessorConfig(ProcessorConfig):
         """Options of the actors that send the requests."""
         stage = self.http_request_stage
         names = ("runtime_env", "num_cpus", "memory")
-        return {"accelerator_type": self.accelerator_type, **{name: getattr(stage, name) for name in names}}
+        return {**super().actor_options, **{name: getattr(stage, name) for name in names}}
 
 
-class ServeDeploymentProcessorConfig(ProcessorConfig):
-    """A processor that calls a deployment of Serve with each row.
+class ServeDeploymentProcessorConfig(RowProcessorConfig):
+    """A processor that calls a Serve deployment for each row.
 
-    A row has the name of a `method`, its `request_kwargs`, and perhaps a `dtype`, which names the class of the request.
-    The fields of the answer, a dict or a pydantic model, become columns.
+    A row needs a `method` and its `request_kwargs`. It may have a `dtype`, which names the class of the request. The
+    response must be a dict or a pydantic model, whose fields become columns.
 
     Args:
         deployment_name: The name of the deployment.
@@ -359,10 +373,10 @@ class ServeDeploymentProcessorConfig(ProcessorConfig):
         dtype_mapping: Classes of requests by name. Without a `dtype`, the method gets the dict itself.
         should_continue_on_error: Whether the job continues when a row fails. The row gets the reason as
             `__inference_error__`.
-        request_timeout_s: The most seconds for one answer; None for no limit.
-        batch_size: Rows that are sent at a time by an actor.
-        accelerator_type: The type of accelerator that the actors need; None for none.
-        concurrency: The number of actors, or the least and the most.
+        request_timeout_s: The timeout of a request in seconds; None for no limit.
+        batch_size: The number of rows that an actor sends concurrently.
+        accelerator_type: The type of accelerator that the actors need; None if they need none.
+        concurrency: The number of actors, or their minimum and maximum number.
 
     Raises:
         ValueError: If a field is unknown or invalid.
@@ -371,13 +385,7 @@ class ServeDeploymentProcessorConfig(ProcessorConfig):
     deployment_name: str = Field(min_length=1)
     app_name: str = "default"
     dtype_mapping: dict[str, type[Any]] | None = None
-    should_continue_on_error: bool = False
     request_timeout_s: PositiveFloat | None = None
-
-    @property
-    def actor_options(self) -> dict[str, Any]:
-        """Options of the actors that call the deployment."""
-        return {"accelerator_type": self.accelerator_type}
 
 
 def _local(field: str, value: Any) -> Any:
@@ -390,6 +398,6 @@ def _local(field: str, value: Any) -> Any:
         return str(value)
     if isinstance(value, str) and "://" in value:
         raise ValueError(
-            f"`{field}` is {value!r}, but processors read models from local folders: copy it to one first"
+            f"`{field}` is {value!r}, but processors read models from local folders: copy the model to one first"
         )
     return value

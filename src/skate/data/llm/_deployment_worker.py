@@ -1,4 +1,4 @@
-"""Rows that are sent to a deployment of Serve."""
+"""The worker that sends rows to a Serve deployment."""
 
 from __future__ import annotations
 
@@ -8,36 +8,32 @@ from typing import Any
 
 from skate._base.suggestions import did_you_mean
 from skate.data.llm._config import ServeDeploymentProcessorConfig
-from skate.data.llm._rows import RowWorker, shown
+from skate.data.llm._rows import RowWorker, missing_column, shown
 
 __all__ = ["DeploymentWorker"]
 
 
 class DeploymentWorker(RowWorker):
-    """Calls a deployment with the requests of rows.
+    """Calls a deployment with the request of each row.
 
     Args:
         config: The configuration of the processor.
-        carries_rows: Whether results are rows in one cell.
+        carries_rows: Whether each result is a row in one cell.
     """
 
     def __init__(self, *, config: ServeDeploymentProcessorConfig, carries_rows: bool) -> None:
-        super().__init__(
-            batch_size=config.batch_size,
-            continue_on_error=config.should_continue_on_error,
-            carries_rows=carries_rows,
-        )
-        from skate import serve  # here, so that other processors need no packages of Serve
+        super().__init__(config, carries_rows=carries_rows)
+        from skate import serve  # imported here, because other processors do not need Serve
 
         self._config = config
         self._handle = serve.get_deployment_handle(config.deployment_name, config.app_name)
         self._generators: set[str] = set()  # methods that return generators
 
     async def process(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of the deployment's answer."""
+        """Return the fields of the deployment's response."""
         for name in ("method", "request_kwargs"):
             if row.get(name) is None:
-                raise ValueError(f"the row has no `{name}`, only {', '.join(map(repr, row))}")
+                raise missing_column(f"`{name}`", row)
         answer = await self._call(row["method"], self._request(row))
         if hasattr(answer, "model_dump"):
             answer = answer.model_dump()
@@ -45,8 +41,8 @@ class DeploymentWorker(RowWorker):
             raise TypeError(
                 f"the method {row['method']!r} must return a dict or a pydantic model, got {shown(answer)}"
             )
-        if set(answer) == {"error"}:  # as `skate.serve.llm` answers requests that it rejects
-            raise ValueError(f"the deployment answered with an error: {shown(answer['error'])}")
+        if set(answer) == {"error"}:  # `skate.serve.llm` rejects requests in this way
+            raise ValueError(f"the deployment returned an error: {shown(answer['error'])}")
         return dict(answer)
 
     def _request(self, row: dict[str, Any]) -> Any:
@@ -64,21 +60,23 @@ class DeploymentWorker(RowWorker):
     async def _call(self, method: str, request: Any) -> Any:
         if method not in self._generators:
             try:
-                return await self._in_time(self._handle.options(method_name=method).remote(request), method)
+                return await self._with_timeout(
+                    self._handle.options(method_name=method).remote(request), method
+                )
             except TypeError as error:
-                # Only the replica knows which methods return generators. The generator has not run.
+                # Only the replica knows which methods return generators. The generator has not started.
                 if "returned a generator" not in str(error) or "stream=True" not in str(error):
                     raise
                 self._generators.add(method)
         stream = self._handle.options(method_name=method, stream=True).remote(request)
-        return await self._in_time(anext(aiter(stream)), method)
+        return await self._with_timeout(anext(aiter(stream)), method)
 
-    async def _in_time(self, answer: Any, method: str) -> Any:
+    async def _with_timeout(self, answer: Any, method: str) -> Any:
         limit = self._config.request_timeout_s
         try:
             async with asyncio.timeout(limit):
                 return await answer
         except TimeoutError as error:
             raise TimeoutError(
-                f"the method {method!r} gave no answer within request_timeout_s={limit} s"
+                f"the method {method!r} did not return within request_timeout_s={limit} s"
             ) from error

@@ -1,4 +1,4 @@
-"""Rows that a model in this process completes or embeds."""
+"""The worker that completes or embeds rows with a model in its process."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from skate._base.suggestions import did_you_mean
 from skate.data.llm._config import EngineProcessorConfig
-from skate.data.llm._rows import RowWorker, shown
+from skate.data.llm._rows import RowWorker, missing_column, shown
 from skate.data.llm._sampling import sampling_params_of
 from skate.llm import EngineDeadError, GenerationRequest, TokenLogprob, load_engine
 
 __all__ = ["EngineWorker"]
 
-# SGLang's names of engine arguments. None: the argument has no meaning for the embedded engine.
+# SGLang's names of engine arguments, and vLLM's. None means that the embedded engine ignores the argument.
 _SGLANG_ARGUMENTS = {
     "context_length": "max_model_len",
     "max_running_requests": "max_num_seqs",
@@ -34,12 +34,12 @@ _SGLANG_ARGUMENTS = {
 
 
 class EngineWorker(RowWorker):
-    """Runs a model. Many rows are in its engine at a time.
+    """Runs a model, whose engine processes many rows concurrently.
 
     Args:
         config: The configuration of the processor.
-        chat_template_kwargs: Further variables of the chat template.
-        carries_rows: Whether results are rows in one cell.
+        chat_template_kwargs: Additional variables of the chat template.
+        carries_rows: Whether each result is a row in one cell.
     """
 
     FATAL: ClassVar[tuple[type[Exception], ...]] = (EngineDeadError,)
@@ -49,8 +49,7 @@ class EngineWorker(RowWorker):
     ) -> None:
         pending = config.max_pending_requests
         super().__init__(
-            batch_size=config.batch_size,
-            continue_on_error=config.should_continue_on_error,
+            config,
             carries_rows=carries_rows,
             max_pending=pending if pending is not None and pending > 0 else None,
         )
@@ -75,13 +74,13 @@ class EngineWorker(RowWorker):
         _check_pooling(row.get("pooling_params"))
         if adapter is not None:
             raise ValueError(
-                f"the embedded engine embeds without adapters, but the row's model is {adapter!r}"
+                f"the embedded engine does not embed with adapters, but the row's model is {adapter!r}"
             )
         (vector,) = await self._engine.embed([tokens])
         return {**made, "embeddings": np.asarray(vector, dtype=np.float32)}
 
     def columns_of_failed_row(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return empty results."""
+        """Return empty result columns."""
         made = {"prompt": row.get("prompt") or "", "num_input_tokens": 0}
         if self._config.task_type != "generate":
             return {**made, "embeddings": None}
@@ -100,9 +99,9 @@ class EngineWorker(RowWorker):
             text.append(piece.text)
             tokens += piece.tokens
             logprobs += piece.logprobs or ()
-        is_text_wanted = self._config.detokenize_stage.enabled or (given or {}).get("detokenize") is not False
+        returns_text = self._config.detokenize_stage.enabled or (given or {}).get("detokenize") is not False
         made = {
-            "generated_text": "".join(text) if is_text_wanted else "",
+            "generated_text": "".join(text) if returns_text else "",
             "generated_tokens": tokens,
             "num_generated_tokens": len(tokens),
         }
@@ -111,7 +110,7 @@ class EngineWorker(RowWorker):
         return made
 
     def _logprobs(self, chosen: TokenLogprob) -> dict[int, dict[str, Any]]:
-        """Return log-probabilities by token, as vLLM does. The rank of a token that is not among the best is None."""
+        """Return log-probabilities by token, as vLLM does. The rank is None for a token that is not among the best."""
         best: dict[int, tuple[float, int | None]] = {
             token: (logprob, rank) for rank, (token, logprob) in enumerate(chosen.top, start=1)
         }
@@ -138,7 +137,7 @@ class EngineWorker(RowWorker):
             text = tokenizer.apply_chat_template(
                 chat,
                 tools=row.get("tools"),
-                # An answer that has begun is continued.
+                # A conversation that ends with an answer is continued.
                 continue_final_message=bool(chat) and chat[-1].get("role") == "assistant",
                 chat_template=stage.chat_template,
                 **self._variables,
@@ -147,9 +146,7 @@ class EngineWorker(RowWorker):
             return text, tokenizer.encode(text, add_special_tokens=False)
         if text is None:
             wanted = "`messages`, `prompt` or `tokenized_prompt`" if stage.enabled else "`prompt`"
-            known = ("messages", "prompt", "tokenized_prompt")
-            near = next((hint for name in row if (hint := did_you_mean(name, known))), "")
-            raise ValueError(f"the row has no {wanted}, only {', '.join(map(repr, row))}.{near}")
+            raise missing_column(wanted, row, ("messages", "prompt", "tokenized_prompt"))
         if not isinstance(text, str):
             raise ValueError(f"`prompt` must be text, got {shown(text)}")
         return text, tokenizer.encode(text)
@@ -160,7 +157,7 @@ class EngineWorker(RowWorker):
             return None
         name = str(model)
         if name not in self._adapters:
-            # A task: other rows wait for it, and it continues when this row is cancelled.
+            # Other rows may wait for the same task, so it continues when this row is cancelled.
             self._adapters[name] = asyncio.create_task(self._load_adapter(name))
         await asyncio.shield(self._adapters[name])
         return name
@@ -179,11 +176,11 @@ def _find_adapter(name: str, folder: str | None) -> str:
     """
     path = Path(name) if folder is None else Path(folder, name)
     if folder is not None and not path.resolve().is_relative_to(Path(folder).resolve()):
-        raise ValueError(f"the row's model is {name!r}, which is not in the folder of adapters {folder}")
+        raise ValueError(f"the row's model is {name!r}, which is outside the folder of adapters, {folder}")
     if not path.is_dir():
         names = [each.name for each in Path(folder).iterdir() if each.is_dir()] if folder else []
         raise ValueError(
-            f"the row's model is {name!r}, but {path} is no folder with an adapter.{did_you_mean(name, names)}"
+            f"the row's model is {name!r}, but there is no adapter in {path}.{did_you_mean(name, names)}"
         )
     return str(path)
 
@@ -200,7 +197,7 @@ def _engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _given(fields: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the fields that are not None: dicts of one column have the same fields."""
+    """Return the fields that are not None. In a column of dicts, a missing field is None."""
     return {name: value for name, value in (fields or {}).items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Processors: steps that are added to a dataset."""
+"""Processors, which add steps that use a model or a server to a dataset."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Stage:
     Args:
         name: The name of the stage.
         worker: The class whose instances process rows.
-        arguments: Arguments of its constructor.
-        rows_per_call: The most rows that an instance gets at a time.
+        arguments: The arguments of its constructor.
+        rows_per_call: The maximum number of rows that an instance gets in a call.
         compute: The size of the pool.
         options: Options of the actors.
-        required: Columns that rows must have, with their meaning.
-        optional: Columns that rows may have, with their meaning.
+        required: Descriptions of the columns that rows must have.
+        optional: Descriptions of the columns that rows may have.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Stage:
 
 
 class Processor:
-    """Processes the rows of a dataset: call it with one. `build_processor` makes it.
+    """Adds its steps to a dataset when it is called with one. Use `build_processor` to create a processor.
 
     Args:
         config: The configuration.
         stages: The steps between `preprocess` and `postprocess`.
-        preprocess: A function that returns columns to add to a row before.
+        preprocess: A function that returns columns to add to a row before the stages.
         postprocess: A function that returns the resulting row.
         preprocess_map_kwargs: Arguments of `Dataset.map` for `preprocess`.
         postprocess_map_kwargs: Arguments of `Dataset.map` for `postprocess`.
@@ -86,7 +86,7 @@ class Processor:
         """Return the dataset with the processor's steps. They run when its rows are consumed.
 
         Args:
-            dataset: The dataset, whose rows have the columns that `log_input_column_names` logs.
+            dataset: The dataset. `log_input_column_names` logs the columns that it must have.
         """
         if self.preprocess is not None:
             dataset = dataset.map(Preprocess(self.preprocess), **self.preprocess_map_kwargs)
@@ -102,8 +102,9 @@ class Processor:
                 **stage.options,
             )
         if self.postprocess is not None:
-            continues = getattr(self.config, "should_continue_on_error", False)
-            dataset = dataset.map(Postprocess(self.postprocess, continues), **self.postprocess_map_kwargs)
+            continue_on_error = getattr(self.config, "should_continue_on_error", False)
+            postprocess = Postprocess(self.postprocess, continue_on_error)
+            dataset = dataset.map(postprocess, **self.postprocess_map_kwargs)
         return dataset
 
     def list_stage_names(self) -> list[str]:
@@ -117,14 +118,14 @@ class Processor:
             name: The name of the stage.
 
         Raises:
-            ValueError: If there is none with this name.
+            ValueError: If there is no stage with this name.
         """
         if name not in self.stages:
             raise ValueError(f"the processor has no stage {name!r}.{did_you_mean(name, self.stages)}")
         return self.stages[name]
 
     def log_input_column_names(self) -> None:
-        """Log which columns the first stage takes."""
+        """Log the columns that the first stage reads."""
         name, stage = next(iter(self.stages.items()))
         lines = [f"The first stage of the processor is {name}."]
         for title, columns in (("Required", stage.required), ("Optional", stage.optional)):
@@ -141,19 +142,19 @@ def build_processor(
     postprocess_map_kwargs: dict[str, Any] | None = None,
     builder_kwargs: dict[str, Any] | None = None,
 ) -> Processor:
-    """Return a processor: call it with a dataset.
+    """Return a processor. Call it with a dataset to add its steps.
 
     Args:
-        config: The configuration, whose class decides what the processor does.
+        config: The configuration, whose class determines what the processor does.
         preprocess: A function that takes a row and returns columns to add to it, such as `messages` and
             `sampling_params`. The other columns are kept.
-        postprocess: A function that takes the row with the results, and returns the row to keep.
+        postprocess: A function that takes a row with its results and returns the row to keep.
         preprocess_map_kwargs: Arguments of `Dataset.map` for `preprocess`, such as `num_cpus`.
         postprocess_map_kwargs: Arguments of `Dataset.map` for `postprocess`.
         builder_kwargs: `chat_template_kwargs`, for the processors that run a model.
 
     Raises:
-        TypeError: If the configuration is of another class.
+        TypeError: If `config` is not the configuration of a processor.
         ValueError: If `builder_kwargs` has an unknown name.
 
     Example:
@@ -166,16 +167,16 @@ def build_processor(
         >>> processor.list_stage_names()
         ['vLLMEngineStage']
     """
-    more = dict(builder_kwargs or {})
+    given = dict(builder_kwargs or {})
     known = ["chat_template_kwargs"] if isinstance(config, EngineProcessorConfig) else []
-    for name in more:
+    for name in given:
         if name not in known:
             raise ValueError(
                 f"`builder_kwargs` of a {type(config).__name__} must not contain {name!r}.{did_you_mean(name, known)}"
             )
     return Processor(
         config,
-        [_stage_of(config, more.get("chat_template_kwargs") or {})],
+        [_stage_of(config, given.get("chat_template_kwargs") or {})],
         preprocess,
         postprocess,
         preprocess_map_kwargs,
@@ -183,55 +184,50 @@ def build_processor(
     )
 
 
-def build_llm_processor(
-    config: ProcessorConfig,
-    preprocess: UserFunction | None = None,
-    postprocess: UserFunction | None = None,
-    preprocess_map_kwargs: dict[str, Any] | None = None,
-    postprocess_map_kwargs: dict[str, Any] | None = None,
-    builder_kwargs: dict[str, Any] | None = None,
-) -> Processor:
-    """Return a processor: the old name of `build_processor`, with the same arguments.
-
-    Args:
-        config: The configuration, whose class decides what the processor does.
-        preprocess: A function that takes a row and returns columns to add to it.
-        postprocess: A function that takes the row with the results, and returns the row to keep.
-        preprocess_map_kwargs: Arguments of `Dataset.map` for `preprocess`.
-        postprocess_map_kwargs: Arguments of `Dataset.map` for `postprocess`.
-        builder_kwargs: `chat_template_kwargs`, for the processors that run a model.
-    """
-    return build_processor(
-        config, preprocess, postprocess, preprocess_map_kwargs, postprocess_map_kwargs, builder_kwargs
-    )
+build_llm_processor = build_processor  # Ray's older name
 
 
 def _stage_of(config: ProcessorConfig, chat_template_kwargs: Mapping[str, Any]) -> Stage:
     if isinstance(config, EngineProcessorConfig):
         return _engine_stage(config, chat_template_kwargs)
     if isinstance(config, HttpRequestProcessorConfig):
-        return Stage(
-            name="HttpRequestStage",
-            worker=HttpWorker,
-            arguments={"config": config},
-            rows_per_call=config.batch_size,
-            compute=ActorPoolStrategy(**config.get_concurrency(autoscaling_enabled=False)),
-            options=config.actor_options,
+        return _request_stage(
+            "HttpRequestStage",
+            HttpWorker,
+            config,
             required={"payload": "the body of the request, as JSON values"},
         )
     if isinstance(config, ServeDeploymentProcessorConfig):
-        return Stage(
-            name="ServeDeploymentStage",
-            worker=DeploymentWorker,
-            arguments={"config": config},
-            rows_per_call=config.batch_size,
-            compute=ActorPoolStrategy(**config.get_concurrency(autoscaling_enabled=False)),
-            options=config.actor_options,
+        return _request_stage(
+            "ServeDeploymentStage",
+            DeploymentWorker,
+            config,
             required={"method": "the method to call", "request_kwargs": "the fields of the request"},
             optional={"dtype": "the name of the request's class in `dtype_mapping`"},
         )
     raise TypeError(
         f"`config` must be the configuration of a processor, such as vLLMEngineProcessorConfig, got {config!r}"
+    )
+
+
+def _request_stage(
+    name: str,
+    worker: type[RowWorker],
+    config: HttpRequestProcessorConfig | ServeDeploymentProcessorConfig,
+    *,
+    required: Mapping[str, str],
+    optional: Mapping[str, str] | None = None,
+) -> Stage:
+    """Return a stage that sends a request for each row."""
+    return Stage(
+        name=name,
+        worker=worker,
+        arguments={"config": config},
+        rows_per_call=config.batch_size,
+        compute=ActorPoolStrategy(**config.get_concurrency(autoscaling_enabled=False)),
+        options=config.actor_options,
+        required=required,
+        optional=optional or {},
     )
 
 
@@ -243,7 +239,7 @@ def _engine_stage(config: EngineProcessorConfig, chat_template_kwargs: Mapping[s
         name=f"{type(config).__name__.removesuffix('ProcessorConfig')}Stage",
         worker=EngineWorker,
         arguments={"config": config, "chat_template_kwargs": dict(chat_template_kwargs)},
-        # An instance is called with one batch at a time, so a call gets the rows of all concurrent batches.
+        # Calls of an instance do not overlap, so one call gets the rows of all concurrent batches.
         rows_per_call=config.batch_size * config.max_concurrent_batches,
         compute=ActorPoolStrategy(
             **config.get_concurrency(), max_tasks_in_flight_per_actor=config.max_tasks_in_flight_per_actor

@@ -1,4 +1,4 @@
-"""Rows on their way through a processor, and the base class of the workers that process them."""
+"""The rows that pass through a processor, and the base class of the workers that process them."""
 
 from __future__ import annotations
 
@@ -6,34 +6,45 @@ import asyncio
 import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from skate._base.suggestions import did_you_mean
 from skate.data.block import BlockAccessor
+from skate.data.llm._config import RowProcessorConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DATA_COLUMN", "ERROR_COLUMN", "CarriedRow", "Postprocess", "Preprocess", "RowWorker", "shown"]
+__all__ = [
+    "DATA_COLUMN",
+    "ERROR_COLUMN",
+    "CarriedRow",
+    "Postprocess",
+    "Preprocess",
+    "RowWorker",
+    "missing_column",
+    "shown",
+]
 
 DATA_COLUMN = "__data"
 ERROR_COLUMN = "__inference_error__"
-_SHOWN = 200  # characters of a value in an error
+_SHOWN = 200  # characters of a value in an error message
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedRow:
     """A row in one cell, between two steps of a processor.
 
-    A block would give all dicts of a column the same keys, and a request would get fields that its row does not have.
+    In a block, all dicts of a column have the same keys, so a request would get fields that its row does not have.
     """
 
     values: dict[str, Any]
 
 
 class Preprocess:
-    """Adds what a function returns for a row to the row.
+    """Adds the columns that a function returns for a row to the row.
 
     Args:
         function: The user's function.
@@ -49,7 +60,7 @@ class Preprocess:
 
 
 class Postprocess:
-    """Returns what a function returns for a row. Rows that have failed are returned as they are.
+    """Replaces a row with the row that a function returns for it. Failed rows are returned unchanged.
 
     Args:
         function: The user's function.
@@ -78,22 +89,23 @@ def _checked(name: str, made: Any) -> Mapping[str, Any]:
 
 
 class RowWorker(ABC):
-    """Processes rows concurrently, in an event loop of its own. An actor of a pool has one.
+    """Processes rows concurrently in its own event loop. Each actor of a pool has one worker.
 
     Args:
-        batch_size: Rows of each batch of results.
-        continue_on_error: Whether a row that fails is kept with the reason, or fails the job.
-        carries_rows: Whether results are rows in one cell, for `Postprocess`.
-        max_pending: The most rows that are processed at a time; None for no limit.
+        config: The configuration of the processor.
+        carries_rows: Whether each result is a row in one cell, for `Postprocess`.
+        max_pending: The maximum number of rows that are processed concurrently; None for no limit.
     """
 
-    FATAL: ClassVar[tuple[type[Exception], ...]] = ()  # errors that are not those of one row
+    FATAL: ClassVar[
+        tuple[type[Exception], ...]
+    ] = ()  # errors that fail the job, because they concern all rows
 
     def __init__(
-        self, *, batch_size: int, continue_on_error: bool, carries_rows: bool, max_pending: int | None = None
+        self, config: RowProcessorConfig, *, carries_rows: bool, max_pending: int | None = None
     ) -> None:
-        self._batch_size = batch_size
-        self._continue_on_error = continue_on_error
+        self._batch_size = config.batch_size
+        self._continue_on_error = config.should_continue_on_error
         self._carries_rows = carries_rows
         self._room = contextlib.nullcontext() if max_pending is None else asyncio.Semaphore(max_pending)
         self._loop = asyncio.new_event_loop()
@@ -104,17 +116,17 @@ class RowWorker(ABC):
         """Return the columns to add to a row. An exception is the reason why the row fails."""
 
     def columns_of_failed_row(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Return the columns to add to a row that has failed, beside the reason."""
+        """Return the columns to add to a row that has failed, in addition to the reason."""
         return {}
 
     def __call__(self, table: pa.Table) -> Iterator[dict[str, list[Any]]]:
-        """Process all rows of a table at a time, and yield the results in the order of the rows."""
-        rows = [_unpacked(row) for row in BlockAccessor.for_block(table).iter_rows()]
+        """Process all rows of a table concurrently, and yield the results in the order of the rows."""
+        rows = [_unpack(row) for row in BlockAccessor.for_block(table).iter_rows()]
         futures = [asyncio.run_coroutine_threadsafe(self._process(row), self._loop) for row in rows]
         try:
             for start in range(0, len(futures), self._batch_size):
                 made = [future.result() for future in futures[start : start + self._batch_size]]
-                yield self._packed(made)
+                yield self._pack(made)
         finally:
             for future in futures:
                 future.cancel()
@@ -130,24 +142,36 @@ class RowWorker(ABC):
                 if not self._continue_on_error:
                     raise RuntimeError(
                         f"a row failed: {reason}. The row: {shown(row)}. Correct it, or set should_continue_on_error="
-                        f"True to keep such rows with the reason in the column {ERROR_COLUMN!r}"
+                        f"True to keep failed rows with the reason in the column {ERROR_COLUMN!r}"
                     ) from error
                 return {**row, **self.columns_of_failed_row(row), ERROR_COLUMN: reason}
         return {**row, **added, ERROR_COLUMN: ""} if self._continue_on_error else {**row, **added}
 
-    def _packed(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    def _pack(self, rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
         if self._carries_rows:
             return {DATA_COLUMN: [CarriedRow(row) for row in rows]}
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _unpacked(row: dict[str, Any]) -> dict[str, Any]:
+def _unpack(row: dict[str, Any]) -> dict[str, Any]:
     carried = row.get(DATA_COLUMN)
     return dict(carried.values) if isinstance(carried, CarriedRow) else row
 
 
+def missing_column(wanted: str, row: Mapping[str, Any], known: Iterable[str] = ()) -> ValueError:
+    """Return the error for a row without a required column.
+
+    Args:
+        wanted: The column, or the alternatives.
+        row: The row.
+        known: Names of columns, of which the error suggests one that a column of the row resembles.
+    """
+    hint = next((hint for name in row if (hint := did_you_mean(name, known))), "")
+    return ValueError(f"the row has no {wanted}, only {', '.join(map(repr, row))}.{hint}")
+
+
 def shown(value: Any) -> str:
-    """Return the beginning of a value's representation, for an error."""
+    """Return the beginning of a value's representation, for an error message."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,4 +1,4 @@
-"""Sampling parameters of rows, with the names of vLLM and SGLang."""
+"""Convert the sampling parameters of rows, which have the names of vLLM or SGLang."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OWN = tuple(each.name for each in fields(SamplingParams) if each.name != "gramm
 _STRUCTURED = ("structured_outputs", "guided_decoding")
 _GRAMMARS = ("json", "json_object", "regex", "choice", "grammar")
 _SGLANG_GRAMMARS = {"json_schema": "json", "regex": "regex"}
-# Parameters that the embedded engine does not have, with the values that ask for nothing.
+# Parameters that the embedded engine does not support, with the values that have no effect.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -39,17 +39,17 @@ _KNOWN = (*_OWN, *_ALIASES, *_STRUCTURED, *_SGLANG_GRAMMARS, *_UNSUPPORTED, "det
 
 
 def sampling_params_of(given: Mapping[str, Any] | None) -> SamplingParams:
-    """Return the engine's parameters for those of a row.
+    """Return the engine's sampling parameters for those of a row.
 
-    A parameter that is None counts as not given, because rows of one dataset have the same fields. `max_tokens` is 16
-    unless it is given, as in vLLM. `detokenize` is known and left out: it is not the engine's.
+    A parameter that is None is ignored, because all rows of a dataset have the same fields. `max_tokens` defaults to
+    16, as in vLLM. `detokenize` is accepted and left out, because it is not a parameter of the engine.
 
     Args:
         given: The parameters, with vLLM's or SGLang's names.
 
     Raises:
-        ValueError: If a parameter is unknown, and the message names the nearest; or if a value is invalid or asks for
-            something that the embedded engine does not do.
+        ValueError: If a parameter is unknown (the message suggests the closest one), or if a value is invalid or not
+            supported by the embedded engine.
     """
     made: dict[str, Any] = {"max_tokens": VLLM_MAX_TOKENS}
     for name, value in _mapping("sampling_params", given or {}).items():
@@ -65,7 +65,9 @@ def sampling_params_of(given: Mapping[str, Any] | None) -> SamplingParams:
             name = _ALIASES.get(name, name)
             made[name] = _value(name, value)
         elif value not in _UNSUPPORTED[name]:
-            raise ValueError(f"sampling_params[{name!r}] is {value!r}, which the embedded engine does not do")
+            raise ValueError(
+                f"sampling_params[{name!r}] is {value!r}, which the embedded engine does not support"
+            )
     return SamplingParams(**made)
 
 
@@ -73,12 +75,12 @@ def _value(name: str, value: Any) -> Any:
     if name == "stop":
         stop = (value,) if isinstance(value, str) else tuple(_iterable(name, value))
         if not all(isinstance(each, str) for each in stop):
-            raise _wrong(name, "a string or a list of strings", value)
+            raise _invalid(name, "a string or a list of strings", value)
         return stop
     if name == "stop_token_ids":
         return tuple(_integer(name, each) for each in _iterable(name, value))
     if name == "logit_bias":
-        # Keys of a column's dicts are strings, as in JSON. A field that another row has is None here.
+        # In a column of dicts, keys are strings, as in JSON, and a field that only other rows have is None.
         pairs = _mapping(name, value).items()
         return {
             _integer(name, int(key) if isinstance(key, str) and key.isdecimal() else key): _number(name, bias)
@@ -87,7 +89,7 @@ def _value(name: str, value: Any) -> Any:
         }
     if name in _FLAGS:
         if not isinstance(value, bool):
-            raise _wrong(name, "true or false", value)
+            raise _invalid(name, "true or false", value)
         return value
     if name == "top_k":
         return max(_integer(name, value), 0)  # -1 considers all tokens, like 0
@@ -95,19 +97,19 @@ def _value(name: str, value: Any) -> Any:
 
 
 def _structured(name: str, given: Any) -> Grammar | None:
-    asked = {
+    constraints = {
         key: value for key, value in _mapping(name, given).items() if value is not None and value is not False
     }
-    for key in asked:
+    for key in constraints:
         if key not in _GRAMMARS:
             raise ValueError(f"sampling_params[{name!r}] has no key {key!r}.{did_you_mean(key, _GRAMMARS)}")
-    if not asked:
+    if not constraints:
         return None
-    if len(asked) > 1:
+    if len(constraints) > 1:
         raise ValueError(
-            f"sampling_params[{name!r}] has several constraints ({', '.join(asked)}): keep one of them"
+            f"sampling_params[{name!r}] has several constraints ({', '.join(constraints)}): keep one of them"
         )
-    ((kind, value),) = asked.items()
+    ((kind, value),) = constraints.items()
     if kind == "json_object":
         return Grammar(kind="json")
     if kind == "json":
@@ -116,7 +118,7 @@ def _structured(name: str, given: Any) -> Grammar | None:
         choices = [json.dumps(each, ensure_ascii=False) for each in _iterable(name, value)]
         return Grammar(kind="lark", text=f"start: {' | '.join(choices)}\n")
     if not isinstance(value, str):
-        raise _wrong(f"{name}.{kind}", "text", value)
+        raise _invalid(f"{name}.{kind}", "text", value)
     return Grammar(kind="regex" if kind == "regex" else "lark", text=value)
 
 
@@ -127,8 +129,8 @@ def _json_schema(name: str, schema: Any) -> Grammar:
         except ValueError as error:
             raise ValueError(f"sampling_params[{name!r}]: the schema is not valid JSON: {error}") from error
     if not isinstance(schema, Mapping):
-        raise _wrong(name, "a JSON schema, which is an object", schema)
-    # Without fixed spaces, a weak model may generate line breaks for ever.
+        raise _invalid(name, "a JSON schema, which is an object", schema)
+    # Without fixed white space, a weak model may generate line breaks forever.
     return Grammar(
         kind="json_schema", text=json.dumps({"x-guidance": {"whitespace_flexible": False}, **schema})
     )
@@ -136,29 +138,29 @@ def _json_schema(name: str, schema: Any) -> Grammar:
 
 def _mapping(name: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise _wrong(name, "a dict", value)
+        raise _invalid(name, "a dict", value)
     return value
 
 
 def _iterable(name: str, value: Any) -> Iterable[Any]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise _wrong(name, "a list", value)
+        raise _invalid(name, "a list", value)
     return value
 
 
 def _integer(name: str, value: Any) -> int:
-    # A column of integers with missing values may have become one of floats.
+    # A column of integers with missing values may have become a column of floats.
     is_integer = isinstance(value, numbers.Integral) or (isinstance(value, float) and value.is_integer())
     if isinstance(value, bool) or not is_integer:
-        raise _wrong(name, "an integer", value)
+        raise _invalid(name, "an integer", value)
     return int(value)
 
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise _wrong(name, "a number", value)
+        raise _invalid(name, "a number", value)
     return float(value)
 
 
-def _wrong(name: str, must: str, value: Any) -> ValueError:
+def _invalid(name: str, must: str, value: Any) -> ValueError:
     return ValueError(f"sampling parameter {name!r} must be {must}, got {value!r}")

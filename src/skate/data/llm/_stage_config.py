@@ -24,11 +24,11 @@ class StageConfig(ConfigModel):
 
     Args:
         enabled: Whether the stage runs.
-        batch_size: Rows of a batch.
-        concurrency: The number of actors, or the least and the most.
+        batch_size: The number of rows in a batch.
+        concurrency: The number of actors, or their minimum and maximum number.
         runtime_env: The runtime environment of the actors.
-        num_cpus: CPUs of each actor.
-        memory: Bytes of memory of each actor.
+        num_cpus: The number of CPUs of each actor.
+        memory: The memory of each actor in bytes.
     """
 
     enabled: bool = True
@@ -47,9 +47,9 @@ class ChatTemplateStageConfig(StageConfig):
 
     Args:
         enabled: Whether rows may have `messages`. Otherwise they need a `prompt` or a `tokenized_prompt`.
-        model_source: A folder with another tokenizer than the model's.
+        model_source: A folder with a tokenizer to use instead of the model's.
         chat_template: A Jinja template to use instead of the model's.
-        chat_template_kwargs: Further variables of the template, such as `enable_thinking`.
+        chat_template_kwargs: Additional variables of the template, such as `enable_thinking`.
     """
 
     model_source: str | None = None
@@ -60,11 +60,10 @@ class ChatTemplateStageConfig(StageConfig):
 class TokenizerStageConfig(StageConfig):
     """How prompts become tokens.
 
-    The stage runs in the actors of the engine, which tokenizes each prompt that has no tokens, so all fields but
-    `model_source` have no effect.
+    The engine tokenizes each prompt that has no tokens. Only `model_source` has an effect.
 
     Args:
-        model_source: A folder with another tokenizer than the model's.
+        model_source: A folder with a tokenizer to use instead of the model's.
     """
 
     model_source: str | None = None
@@ -77,15 +76,15 @@ class DetokenizeStageConfig(StageConfig):
     have no effect.
 
     Args:
-        enabled: Whether rows whose sampling parameters have `detokenize=False` get a text all the same.
-        model_source: A folder with another tokenizer than the model's.
+        enabled: Whether to add the text even if the sampling parameters of a row have `detokenize=False`.
+        model_source: A folder with a tokenizer to use instead of the model's.
     """
 
     model_source: str | None = None
 
 
 class PrepareMultimodalStageConfig(StageConfig):
-    """How images and sounds in messages are prepared. Skate has no model that takes them, so it cannot be enabled.
+    """How images and audio in messages are prepared. The stage cannot be enabled, because models take text only.
 
     Args:
         model_config_kwargs: Options of the model's configuration.
@@ -99,18 +98,18 @@ class PrepareMultimodalStageConfig(StageConfig):
 
 
 class HttpRequestStageConfig(StageConfig):
-    """How requests are sent. Each field replaces that of the processor."""
+    """How requests are sent. Each field replaces the field of the same name in the processor's configuration."""
 
 
 Stage = TypeVar("Stage", bound=StageConfig)
 
 
 def stage_config(field: str, given: Any, kind: type[Stage]) -> Stage:
-    """Return the configuration of a stage from its short forms.
+    """Return the configuration of a stage, which may be given in a short form.
 
     Args:
-        field: The name of the field, for errors.
-        given: Whether the stage is enabled, its fields, or its configuration.
+        field: The name of the field, for error messages.
+        given: Whether the stage is enabled, a dict of its fields, or its configuration.
         kind: The class of the configuration.
 
     Raises:

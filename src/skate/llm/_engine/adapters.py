@@ -1,4 +1,4 @@
-"""LoRA adapters: small matrices that are added to those of the model, for some rows of a step."""
+"""LoRA adapters: low-rank matrices that are added to those of the model for some rows of a step."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Adapter:
 
     Args:
         name: The name that requests use.
-        number: Tells adapters apart that were loaded under one name.
-        factors: For each module, by the name that Llama's checkpoints use, the two matrices whose product is added;
-            the scale is in the second.
+        number: Distinguishes adapters that were loaded under the same name.
+        factors: For each module, by its name in Llama's checkpoints, the two matrices whose product is added. The
+            second one includes the scale.
     """
 
     name: str
@@ -45,10 +45,10 @@ class AdaptedRows:
 
 
 class Projection:
-    """One or several matrices of a layer with the same input, as one product, to which adapters add.
+    """One product for one or several matrices of a layer that have the same input, to which adapters are added.
 
     Args:
-        linear: The product of all of them; their outputs lie side by side.
+        linear: The product. It concatenates the outputs of the matrices.
         modules: The name of each matrix, and the size of its output.
     """
 
@@ -100,10 +100,10 @@ def load_adapter(
         raise FileNotFoundError(f"{path} does not exist")
     sides: dict[str, dict[str, torch.Tensor]] = {}
     with safe_open(path, framework="pt") as file:
-        for key in file.keys():  # noqa: SIM118 - the file is no mapping
+        for key in file.keys():  # noqa: SIM118 - the file is not a mapping
             match = _NAME.fullmatch(key)
             if match is None:
-                raise ValueError(f"{path} has a tensor {key!r}, which is not a part of a LoRA adapter")
+                raise ValueError(f"{path} has a tensor {key!r}, which is not part of a LoRA adapter")
             sides.setdefault(match["module"], {})[match["side"]] = file.get_tensor(key)
     factors = {}
     for module, matrices in sides.items():
@@ -128,7 +128,7 @@ def _scale(settings: Mapping[str, Any], module: str, rank: int) -> float:
 
 
 def _check_shapes(path: Path, module: str, down: torch.Tensor, up: torch.Tensor, config: ModelConfig) -> None:
-    """Check that the matrices fit the model, so that a wrong adapter cannot fail a step of other requests."""
+    """Check that the matrices fit the model, so that a wrong adapter does not fail a step with other requests."""
     match = _MODULE.fullmatch(module)
     sizes = (
         None

@@ -24,8 +24,8 @@ class FinishReason(enum.StrEnum):
 class Grammar:
     """A constraint on the generated text, which the engine enforces token by token.
 
-    `kind` says what `text` is: a JSON schema, a regular expression, or a grammar in Lark's syntax. `"json"` accepts any
-    JSON object and has no text.
+    `kind` says what `text` is: a JSON schema, a regular expression, or a grammar in Lark's syntax. `"json"` allows any
+    JSON object and needs no text.
     """
 
     kind: Literal["json", "json_schema", "regex", "lark"]
@@ -34,27 +34,27 @@ class Grammar:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SamplingParams:
-    """How the next token is chosen, and when to stop.
+    """How to choose the next token, and when to stop.
 
     Args:
-        max_tokens: Most tokens to generate; None generates up to the context length.
-        min_tokens: Do not stop at an end-of-sequence or stop token before this many tokens.
-        temperature: 0 takes the most probable token.
+        max_tokens: The maximum number of tokens to generate; None generates up to the context length.
+        min_tokens: The number of tokens before which the request does not end at an end-of-sequence or stop token.
+        temperature: The divisor of the logits; 0 always chooses the most probable token.
         top_p: Sample from the most probable tokens whose probabilities sum to this.
-        top_k: Sample from this many most probable tokens; 0 considers all.
-        min_p: Leave out tokens less probable than this fraction of the most probable.
-        presence_penalty: Subtracted from the logit of every token generated so far.
-        frequency_penalty: Subtracted once for each time that a token was generated.
+        top_k: Sample from this many of the most probable tokens; 0 considers all tokens.
+        min_p: Exclude tokens that are less probable than this fraction of the most probable token.
+        presence_penalty: Subtracted from the logit of every token that was generated.
+        frequency_penalty: Subtracted from the logit of a token once for each time that it was generated.
         repetition_penalty: Divides positive logits, and multiplies negative ones, of tokens in the prompt and output.
-        seed: The same seed and prompt give the same text, whatever else the engine runs. None draws a seed.
-        stop: The text ends before the first of these strings, which is left out of it.
-        stop_token_ids: The request ends at one of these tokens, which is left out of the text.
-        ignore_eos: Continue after an end-of-sequence token.
-        logit_bias: Added to the logits of these tokens.
-        logprobs: Return the log-probability of each chosen token, and of this many most probable ones. None returns
-            none.
+        seed: The same seed and prompt give the same text, regardless of other requests. None draws a random seed.
+        stop: The text ends before the first of these strings.
+        stop_token_ids: The request ends at the first of these tokens, which is not part of the text.
+        ignore_eos: Whether to continue after an end-of-sequence token.
+        logit_bias: Numbers to add to the logits of some tokens.
+        logprobs: Return the log-probabilities of each chosen token and of this many most probable tokens. None
+            returns no log-probabilities.
         grammar: A constraint on the text.
-        skip_special_tokens: Leave special tokens out of the text.
+        skip_special_tokens: Whether to leave special tokens out of the text.
 
     Raises:
         ValueError: If a value is outside its range.
@@ -108,12 +108,12 @@ class GenerationRequest:
     """One prompt to continue.
 
     Args:
-        request_id: Identifies the request, for `Engine.abort` and in messages; unique among those that are running.
+        request_id: Identifies the request, for `Engine.abort` and in messages. Ids of running requests are unique.
         prompt: The tokens of the prompt.
         params: How to choose tokens, and when to stop.
         adapter: The name of a LoRA adapter that was added to the engine; None uses the base model.
         priority: Requests with a lower number start first.
-        cache_salt: Prompts share cached prefixes only with prompts of the same salt.
+        cache_salt: Prompts share cached prefixes only with prompts that have the same salt.
     """
 
     request_id: str
@@ -126,7 +126,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """The log-probability of a chosen token, and of the most probable ones, best first."""
+    """The log-probabilities of a chosen token and of the most probable tokens, in descending order."""
 
     token: int
     logprob: float
@@ -147,13 +147,13 @@ class GenerationOutput:
     """The next piece of a request's output.
 
     Args:
-        text: The text since the last piece. It may be empty, while tokens do not yet form a character.
-        tokens: The tokens since the last piece.
-        logprobs: One for each token, if they were asked for.
+        text: The text since the previous piece. It may be empty, while tokens do not form a complete character.
+        tokens: The tokens since the previous piece.
+        logprobs: The log-probabilities of each token, if they were requested.
         finish_reason: Set on the last piece.
         stop_reason: The stop string or stop token that ended the request, if one did.
-        prompt_tokens: Number of tokens in the prompt.
-        cached_tokens: How many of those were in the prefix cache.
+        prompt_tokens: The number of tokens in the prompt.
+        cached_tokens: The number of tokens of the prompt that were in the prefix cache.
         timing: Set on the last piece.
     """
 
@@ -168,7 +168,7 @@ class GenerationOutput:
 
 
 class Tokenizer(Protocol):
-    """Turns text into tokens and back. There is one path from text to tokens, so no prompt gets two BOS tokens."""
+    """Converts text to tokens and back."""
 
     vocab_size: int
     eos_token_ids: tuple[int, ...]
@@ -180,11 +180,11 @@ class Tokenizer(Protocol):
         ...
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of some tokens."""
+        """Return the text of tokens."""
         ...
 
     def token_text(self, token: int) -> str:
-        """Return how one token is written, as it is shown beside log-probabilities."""
+        """Return the text of one token, as it is shown with log-probabilities."""
         ...
 
     def apply_chat_template(
@@ -197,25 +197,37 @@ class Tokenizer(Protocol):
         chat_template: str | None = None,
         **variables: Any,
     ) -> str:
-        """Render messages to the text of a prompt, which `encode(…, add_special_tokens=False)` turns into tokens."""
+        """Render messages to the text of a prompt. Tokenize it with `encode(text, add_special_tokens=False)`.
+
+        Args:
+            messages: The conversation, as dicts with the keys `role` and `content`.
+            tools: JSON descriptions of functions that the model may call.
+            add_generation_prompt: Whether to end with the start of an answer.
+            continue_final_message: Whether to end within the last message, so that the model continues it.
+            chat_template: A template to use instead of the model's.
+            **variables: Additional variables of the template, such as `enable_thinking`.
+
+        Raises:
+            ValueError: If there is no chat template, or it is invalid, or it rejects the messages.
+        """
         ...
 
 
 class Engine(Protocol):
-    """Generates text for many requests at a time."""
+    """Generates text for many requests concurrently."""
 
     tokenizer: Tokenizer
-    max_model_len: int  # the most tokens of a prompt and its output together
+    max_model_len: int  # the maximum number of tokens of a prompt and its output together
 
     def describe(self) -> str:
         """Describe the engine, its model and its limits in one line."""
         ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
-        """Continue a prompt. Leaving the loop over the pieces aborts the request.
+        """Continue a prompt. Closing the iterator aborts the request.
 
         Raises:
-            ValueError: If the request can never run; the engine and its other requests are not affected.
+            ValueError: If the request can never run. The engine and its other requests are not affected.
             EngineDeadError: If the engine has failed.
         """
         ...
@@ -229,7 +241,7 @@ class Engine(Protocol):
         ...
 
     async def reset_prefix_cache(self) -> None:
-        """Forget cached prefixes."""
+        """Clear the prefix cache."""
         ...
 
     async def add_adapter(self, name: str, path: str) -> None:
@@ -241,7 +253,7 @@ class Engine(Protocol):
         ...
 
     async def pause(self) -> None:
-        """Start no further step, and keep the requests."""
+        """Stop running steps until `resume` is called. Requests are kept."""
         ...
 
     async def resume(self) -> None:

@@ -1,4 +1,4 @@
-"""Blocks of the KV cache: who holds them, and which hold a prefix that another prompt may share."""
+"""The blocks of the KV cache: their reference counts, and the prefixes in them that other prompts can share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 
 def root_hash(*parts: object) -> bytes:
-    """Return the hash that a chain of block hashes starts from.
+    """Return the first hash of a chain of block hashes.
 
     Prompts with different parts (weights, adapter, salt) share no block.
     """
@@ -17,19 +17,19 @@ def root_hash(*parts: object) -> bytes:
 
 
 def block_hash(previous: bytes, tokens: Sequence[int]) -> bytes:
-    """Return the hash of a full block: of its tokens and of every token before them."""
+    """Return the hash of a full block, which covers its tokens and all tokens before them."""
     return hashlib.sha256(previous + array("q", tokens).tobytes()).digest()
 
 
 class BlockPool:
-    """Hands out the blocks of the KV cache and counts their holders.
+    """Allocates the blocks of the KV cache and counts their holders.
 
-    A block that nobody holds keeps its content, and can be found by its hash, until it is handed out again: the least
-    recently released first. Of two blocks with one hash, only the first can be found.
+    A free block keeps its content, and can be found by its hash, until it is allocated again. The least recently
+    released block is allocated first. Of two blocks with the same hash, only the first can be found.
 
     Args:
-        count: Number of blocks.
-        block_size: Tokens in a block.
+        count: The number of blocks.
+        block_size: The number of tokens in a block.
     """
 
     def __init__(self, count: int, block_size: int) -> None:
@@ -42,18 +42,18 @@ class BlockPool:
 
     @property
     def free_count(self) -> int:
-        """Number of blocks that nobody holds."""
+        """The number of free blocks."""
         return len(self._free)
 
     def holders(self, block: int) -> int:
-        """Return how many sequences hold a block."""
+        """Return the number of sequences that hold a block."""
         return self._holders[block]
 
     def allocate(self, after: int | None = None) -> int | None:
-        """Hand out a block, or return None if all are held.
+        """Allocate a block, or return None if no block is free.
 
         Args:
-            after: Prefer the block behind this one, so that a sequence's blocks lie side by side.
+            after: Prefer the block that follows this one, so that the blocks of a sequence are contiguous.
         """
         if not self._free:
             return None
@@ -67,7 +67,7 @@ class BlockPool:
         return block
 
     def find(self, hashes: Iterable[bytes]) -> list[int]:
-        """Return the blocks of the longest prefix of a chain of hashes that is cached. They are not held yet."""
+        """Return the blocks of the longest cached prefix of a chain of hashes. They are not held yet."""
         blocks = []
         for each in hashes:
             block = self._blocks_by_hash.get(each)
@@ -84,22 +84,22 @@ class BlockPool:
             self._holders[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Take a holder from blocks. The last ones are reused first: they end the prefixes that others may share."""
+        """Remove a holder from blocks. The last blocks are reused first, because they are the ends of prefixes."""
         for block in reversed(blocks):
             self._holders[block] -= 1
             if self._holders[block] == 0:
                 self._free[block] = None
-                if self._hashes[block] is None:  # nothing to find in it: reuse it before any cached block
+                if self._hashes[block] is None:  # not cached, so it is reused before any cached block
                     self._free.move_to_end(block, last=False)
 
     def register(self, block: int, content: bytes) -> None:
-        """Let others find a held block, which is full and computed, by the hash of its content."""
+        """Make a full and computed block available to others by the hash of its content."""
         if content not in self._blocks_by_hash and self._hashes[block] is None:
             self._blocks_by_hash[content] = block
             self._hashes[block] = content
 
     def forget_all(self) -> None:
-        """Let no cached prefix be found any more. Blocks stay with their holders."""
+        """Forget all cached prefixes. Blocks stay with their holders."""
         self._blocks_by_hash.clear()
         self._hashes = [None] * self.count
 

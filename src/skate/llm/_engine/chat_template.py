@@ -1,4 +1,4 @@
-"""Chat templates: the Jinja programs of models that turn messages into the text of a prompt."""
+"""Chat templates: the Jinja templates of models that turn messages into the text of a prompt."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ END_MARK = "\ue000end of the final message\ue001"  # private-use characters, whi
 class ChatTemplate:
     """The chat templates of a model, by name. Most models have one.
 
-    Templates run in Jinja's sandbox and see plain JSON values only. They are compiled when they are first used.
+    Templates run in Jinja's sandbox and see only plain JSON values. They are compiled when they are first used.
 
     Args:
-        templates: The templates by name: "default", and perhaps "tool_use" for requests with tools.
-        variables: Variables that every rendering has, such as `bos_token`.
+        templates: The templates by name: "default", and optionally "tool_use" for requests with tools.
+        variables: Variables of every rendering, such as `bos_token`.
     """
 
     def __init__(self, templates: Mapping[str, str], variables: Mapping[str, Any] | None = None) -> None:
@@ -43,24 +43,15 @@ class ChatTemplate:
         chat_template: str | None = None,
         **variables: Any,
     ) -> str:
-        """Return the text of a prompt.
-
-        Args:
-            messages: The conversation, as `{"role": …, "content": …}`.
-            tools: JSON descriptions of functions that the model may call.
-            add_generation_prompt: End with the start of an answer.
-            continue_final_message: End within the last message, so that the model continues it. There is then no
-                start of a further answer.
-            chat_template: Another template than the model's.
-            variables: Further variables of the template, such as `enable_thinking`.
+        """Return the text of a prompt; see `Tokenizer.apply_chat_template` for the arguments.
 
         Raises:
-            ValueError: If the model has no template, the template refuses the messages, or it is broken.
+            ValueError: If there is no template, or it is invalid, or it rejects the messages.
         """
         from jinja2 import TemplateError
 
         if chat_template is None:
-            template = self._template(bool(tools))
+            template = self._select(bool(tools))
         else:
             template = self._compile(chat_template, "the given chat template")
         chat = _plain(messages)
@@ -79,17 +70,17 @@ class ChatTemplate:
         try:
             text = template.render(values)
         except TemplateError as error:
-            raise ValueError(f"the chat template refuses the messages: {error}") from error
+            raise ValueError(f"the chat template rejects the messages: {error}") from error
         except Exception as error:
-            # A template is a program: messages that it does not expect make it fail in any way.
+            # A template can raise any error on messages that it does not expect.
             raise ValueError(
                 f"the chat template failed on these messages: {type(error).__name__}: {error}"
             ) from error
         return _cut_at_end(text) if continue_final_message else text
 
-    def _template(self, with_tools: bool) -> Template:
+    def _select(self, with_tools: bool) -> Template:
         if not self._templates:
-            raise ValueError("the model has no chat template, so it takes no messages; send a prompt")
+            raise ValueError("the model has no chat template, so it does not take messages; send a prompt")
         name = WITH_TOOLS if with_tools and WITH_TOOLS in self._templates else DEFAULT
         if name not in self._templates:
             known = ", ".join(self._templates)
@@ -103,12 +94,12 @@ class ChatTemplate:
             try:
                 self._compiled[source] = _environment().from_string(source)
             except TemplateSyntaxError as error:
-                raise ValueError(f"{owner} is broken: {error} (line {error.lineno})") from error
+                raise ValueError(f"{owner} is invalid: {error} (line {error.lineno})") from error
         return self._compiled[source]
 
 
 def _environment() -> Environment:
-    """Return a sandbox with the functions and filters that templates of models use."""
+    """Return a sandboxed environment with the functions and filters that chat templates use."""
     try:
         from jinja2 import TemplateError, nodes
         from jinja2.ext import Extension
@@ -118,9 +109,9 @@ def _environment() -> Environment:
         raise ImportError("chat templates need jinja2: pip install 'skate[llm]'") from error
 
     class Generation(Extension):
-        """Accepts `{% generation %}` blocks, which mark what a trainer learns from."""
+        """Accepts `{% generation %}` blocks, which mark the text that is trained."""
 
-        tags = {"generation"}  # noqa: RUF012 - Jinja declares it so
+        tags = {"generation"}  # noqa: RUF012 - as in Jinja's base class
 
         def parse(self, parser: Parser) -> nodes.Node:
             line = next(parser.stream).lineno
@@ -151,14 +142,14 @@ def _environment() -> Environment:
 
 
 def _plain(value: Any) -> Any:
-    """Copy JSON values, so that a template sees no objects with methods and cannot change the caller's messages."""
+    """Copy JSON values, so that a template cannot call methods of objects or change the caller's messages."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [_plain(each) for each in value]
-    raise ValueError(f"messages and tools have JSON values only, got a {type(value).__name__}: {value!r}")
+    raise ValueError(f"messages and tools must be JSON values, got {type(value).__name__}: {value!r}")
 
 
 def _mark_end(message: Any) -> None:
@@ -175,5 +166,5 @@ def _mark_end(message: Any) -> None:
 def _cut_at_end(text: str) -> str:
     before, mark, _ = text.rpartition(END_MARK)
     if not mark:
-        raise ValueError("continue_final_message: the chat template leaves out the end of the last message")
+        raise ValueError("continue_final_message: the chat template omits the end of the last message")
     return before

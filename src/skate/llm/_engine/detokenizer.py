@@ -1,4 +1,4 @@
-"""The text of a request while its tokens arrive."""
+"""Convert the tokens of a request to text as they arrive."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from skate.llm._engine.stop_strings import StopStrings
 from skate.llm._engine.tokenizer import TextTokenizer
 
-CONTEXT = 4  # tokens of the prompt that are decoded with the first tokens of the output
+CONTEXT = 4  # number of prompt tokens that are decoded together with the first tokens of the output
 
 
 class Detokenizer:
-    """Turns the tokens of one request into text, piece by piece.
+    """Converts the tokens of one request to text, piece by piece.
 
-    The pieces together are the text that `tokenizer.decode` gives for all tokens, up to the first stop string. Bytes
-    that do not form a character yet are held back, and so is text that may be the start of a stop string.
+    Concatenated, the pieces are the text that `tokenizer.decode` gives for all tokens, up to the first stop string.
+    Bytes that do not form a complete character are held back, as is text that may be the start of a stop string.
 
     Args:
         tokenizer: The model's tokenizer.
         stop: The text ends before the first of these strings.
-        skip_special_tokens: Leave special tokens out of the text.
-        prompt: The tokens before the first one. With SentencePiece tokenizers, the text then keeps a space that
-            separates it from the prompt.
+        skip_special_tokens: Whether to leave special tokens out of the text.
+        prompt: The tokens of the prompt. With SentencePiece tokenizers, they are needed to keep the space between the
+            prompt and the text.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Detokenizer:
         return self._stops.found
 
     def add(self, token: int) -> str:
-        """Add a token, and return the text that is certain now. After a stop string, there is no more text."""
+        """Add a token, and return the text that is now certain. After a stop string, there is no more text."""
         if token in self._skipped:
             return ""
         return self._stops.add(self._text.add(token))
@@ -56,7 +56,7 @@ class Detokenizer:
 
 
 class _Bytes:
-    """The text of tokens that stand for bytes, which are decoded as UTF-8 while they arrive."""
+    """Decodes tokens that represent bytes, as UTF-8."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         self._bytes_of = tokenizer.token_bytes
@@ -70,9 +70,9 @@ class _Bytes:
 
 
 class _Window:
-    """The text of tokens that depends on their neighbours, so that the last ones are decoded again with each new one.
+    """Decodes tokens whose text depends on their neighbours, by decoding the last tokens again with each new one.
 
-    The text of `_tokens[:_read]` was returned already. The text of the others is what they add to it.
+    The text of `_tokens[:_read]` has been returned. The text of the other tokens is what they add to it.
     """
 
     def __init__(self, tokenizer: TextTokenizer, skipped: frozenset[int], prompt: Sequence[int]) -> None:
@@ -86,7 +86,7 @@ class _Window:
         if not self._tokenizer.token_bytes(token):
             return ""
         self._tokens.append(token)
-        # A run of single bytes is valid or not as a whole, so it is decoded when it has ended.
+        # A run of single bytes is valid or invalid as a whole, so it is decoded when it ends.
         if self._tokenizer.is_single_byte(token):
             return ""
         text = self._new_text()

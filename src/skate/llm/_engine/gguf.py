@@ -33,7 +33,7 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 
 @dataclass(frozen=True, slots=True)
 class GGUFTensor:
-    """One tensor of a file: its shape, with the fastest dimension last, and where its bytes are."""
+    """One tensor of a file: its shape, with the fastest dimension last, and the location of its data."""
 
     name: str
     shape: tuple[int, ...]
@@ -45,13 +45,13 @@ class GGUFTensor:
 class GGUFFile:
     """The metadata and tensors of a GGUF file of version 2 or 3.
 
-    Opening reads the header only. Tensors are read when asked for, as float32.
+    Opening reads only the header. Tensors are read on request, as float32.
 
     Args:
         path: The file.
 
     Attributes:
-        metadata: The values of the header by key, for example `metadata["general.architecture"]`.
+        metadata: The metadata by key, for example `metadata["general.architecture"]`.
         tensors: The tensors by name.
 
     Raises:
@@ -63,7 +63,7 @@ class GGUFFile:
         with self.path.open("rb") as file:
             size = self.path.stat().st_size
             if size < 24:
-                raise ValueError(f"{self.path} is not a GGUF file: it has {size} bytes only")
+                raise ValueError(f"{self.path} is not a GGUF file: it has only {size} bytes")
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         try:
             header = _Header(self._map, self.path)
@@ -77,7 +77,7 @@ class GGUFFile:
         """Return a tensor as a new float32 array.
 
         Raises:
-            KeyError: If the file has no tensor of this name.
+            KeyError: If the file has no tensor with this name.
         """
         import numpy as np
 
@@ -87,7 +87,7 @@ class GGUFFile:
 
 
 class _Header:
-    """Reads the header once, from front to back. Every length is checked against the file before it is used."""
+    """Reads the header once, from start to end. Every length is checked against the size of the file first."""
 
     def __init__(self, data: mmap.mmap, path: Path) -> None:
         self._data = data
@@ -116,10 +116,10 @@ class _Header:
         )
 
     def _take(self, length: int) -> int:
-        """Return the position of the next `length` bytes, and move behind them."""
+        """Return the position of the next `length` bytes, and advance past them."""
         start = self._at
         if length > self._size - start:
-            raise self._error(f"{length} more bytes should follow")
+            raise self._error(f"{length} more bytes are expected")
         self._at = start + length
         return start
 
@@ -165,7 +165,7 @@ class _Header:
         return [self._value(kind, key, depth + 1) for _ in range(self._count(f"values in {key!r}"))]
 
     def _strings(self, count: int) -> list[str]:
-        """Read many strings: vocabularies have 10⁵, so this loop does nothing but unpack and slice."""
+        """Read many strings. A vocabulary has about 10⁵, so the loop does nothing but unpack and slice."""
         data, at, size = self._data, self._at, self._size
         unpack: Callable[..., tuple[int]] = _U64.unpack_from
         raw = []
@@ -173,7 +173,7 @@ class _Header:
             for _ in range(count):
                 (length,) = unpack(data, at)
                 at += 8
-                # A length beyond the end gives a short slice, which the check below the loop notices.
+                # A length beyond the end gives a short slice, which the check after the loop detects.
                 raw.append(data[at : at + length])
                 at += length
         except (struct.error, IndexError, OverflowError):
@@ -184,7 +184,7 @@ class _Header:
         try:
             return [each.decode() for each in raw]
         except UnicodeDecodeError:
-            # Tokens of some vocabularies are single bytes; they cannot be matched as text anyway.
+            # Some vocabularies have tokens that are single bytes, which never match text.
             return [each.decode(errors="replace") for each in raw]
 
     def _tensors(self, count: int) -> dict[str, GGUFTensor]:
@@ -199,8 +199,8 @@ class _Header:
             if kind not in QUANT_TYPES:
                 known = ", ".join(each.name for each in QUANT_TYPES.values())
                 raise ValueError(
-                    f"{self._path} has tensor {name!r} of type number {kind}, which is not supported;"
-                    f" supported are {known}"
+                    f"{self._path} has tensor {name!r} of type {kind}, which is not supported. Supported types are"
+                    f" {known}"
                 )
             infos.append((name, shape, QUANT_TYPES[kind], self._number(_U64)))
         alignment = self.metadata.get("general.alignment", DEFAULT_ALIGNMENT)
@@ -214,7 +214,7 @@ class _Header:
             values = prod(shape)
             if (shape[-1] if shape else 1) % quant.block_values:
                 raise self._error(
-                    f"the rows of tensor {name!r} are no multiple of {quant.block_values}: {shape}"
+                    f"the row length of tensor {name!r} is not a multiple of {quant.block_values}: {shape}"
                 )
             nbytes = values // quant.block_values * quant.block_bytes
             if start + offset + nbytes > self._size:

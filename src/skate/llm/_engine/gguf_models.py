@@ -1,10 +1,10 @@
-"""Models in GGUF files: their configuration and tensors under the names of Hugging Face's checkpoints."""
+"""Models in GGUF files: their configuration and tensors, with the names that Hugging Face's checkpoints use."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from skate._base.suggestions import did_you_mean
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-_WHOLE = {
+_MODEL = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
     "output": "lm_head",
@@ -40,7 +40,7 @@ _GEMMA_LAYER = {
     "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }
-_GPT2_WHOLE = {
+_GPT2_MODEL = {
     "token_embd": "transformer.wte",
     "position_embd": "transformer.wpe",
     "output_norm": "transformer.ln_f",
@@ -60,47 +60,37 @@ _SAMPLING = {"temp": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p":
 
 @dataclass(frozen=True, kw_only=True)
 class _Architecture:
-    """How the files of an architecture differ from Hugging Face's checkpoints."""
+    """How the GGUF files of an architecture differ from Hugging Face's checkpoints."""
 
     model_type: str
     activation: str = "silu"
-    whole: dict[str, str] = field(default_factory=lambda: _WHOLE)
+    model: dict[str, str] = field(default_factory=lambda: _MODEL)
     layer: dict[str, str] = field(default_factory=lambda: _LAYER)
     layers: str = "model.layers"
-    rotated: bool = (
-        False  # rows of queries and keys are in the order of the original Llama's rotary embedding
+    interleaved: bool = (
+        False  # rows of queries and keys are ordered as in the original Llama's rotary embedding
     )
     one_plus_norm: bool = False  # 1 was added to the weights of norms
     window_pattern: int | None = None  # one layer in this many has full attention
-    wide_scale_layers: int | None = None  # with this many layers, queries are scaled by hidden size / heads
-    transposed: bool = False  # weights that Hugging Face keeps as [inputs, outputs]
+    wide_scale_layers: int | None = (
+        None  # a model with this many layers scales queries by hidden size / heads
+    )
+    transposed: bool = False  # Hugging Face stores these weights as [inputs, outputs]
 
 
+_GEMMA = _Architecture(model_type="gemma", activation="gelu_pytorch_tanh", one_plus_norm=True)
+_LATER_GEMMA = replace(_GEMMA, layer=_GEMMA_LAYER)
 _ARCHITECTURES = {
-    "llama": _Architecture(model_type="llama", rotated=True),
+    "llama": _Architecture(model_type="llama", interleaved=True),
     "qwen2": _Architecture(model_type="qwen2"),
     "qwen3": _Architecture(model_type="qwen3"),
-    "gemma": _Architecture(model_type="gemma", activation="gelu_pytorch_tanh", one_plus_norm=True),
-    "gemma2": _Architecture(
-        model_type="gemma2",
-        activation="gelu_pytorch_tanh",
-        layer=_GEMMA_LAYER,
-        one_plus_norm=True,
-        window_pattern=2,
-        wide_scale_layers=46,
-    ),
-    "gemma3": _Architecture(
-        model_type="gemma3_text",
-        activation="gelu_pytorch_tanh",
-        layer=_GEMMA_LAYER,
-        one_plus_norm=True,
-        window_pattern=6,
-        wide_scale_layers=62,
-    ),
+    "gemma": _GEMMA,
+    "gemma2": replace(_LATER_GEMMA, model_type="gemma2", window_pattern=2, wide_scale_layers=46),
+    "gemma3": replace(_LATER_GEMMA, model_type="gemma3_text", window_pattern=6, wide_scale_layers=62),
     "gpt2": _Architecture(
         model_type="gpt2",
         activation="gelu_new",
-        whole=_GPT2_WHOLE,
+        model=_GPT2_MODEL,
         layer=_GPT2_LAYER,
         layers="transformer.h",
         transposed=True,
@@ -112,8 +102,8 @@ class GGUFModel:
     """The model in a GGUF file.
 
     Attributes:
-        config: What Hugging Face's config.json would say.
-        generation_config: What generation_config.json would say.
+        config: The configuration, as in Hugging Face's config.json.
+        generation_config: The generation settings, as in generation_config.json.
 
     Raises:
         ValueError: If the architecture is not supported, or the metadata is incomplete.
@@ -124,18 +114,18 @@ class GGUFModel:
         name = file.metadata.get("general.architecture")
         if not isinstance(name, str) or name not in _ARCHITECTURES:
             raise ValueError(
-                f"{file.path} has a model of architecture {name!r}; supported are"
+                f"{file.path} has a model of architecture {name!r}, which is not supported. Supported architectures are"
                 f" {', '.join(_ARCHITECTURES)}.{did_you_mean(str(name), _ARCHITECTURES)}"
             )
         if file.metadata.get("split.count", 1) not in (0, 1):
-            raise ValueError(f"{file.path} is one part of a model; merge the parts with llama-gguf-split")
+            raise ValueError(f"{file.path} is one part of a model: merge the parts with llama-gguf-split")
         self._name: str = name
         self._architecture = _ARCHITECTURES[name]
         self.config = self._read_config()
         self.generation_config = self._read_generation_config()
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the name of each tensor in Hugging Face's checkpoint and its values as float32."""
+        """Yield each tensor as float32, with its name in Hugging Face's checkpoint."""
         import torch
 
         for name in self.file.tensors:
@@ -147,8 +137,8 @@ class GGUFModel:
         stem, _, suffix = name.rpartition(".")
         if stem in _SKIPPED:
             return None
-        if stem in self._architecture.whole:
-            return f"{self._architecture.whole[stem]}.{suffix}"
+        if stem in self._architecture.model:
+            return f"{self._architecture.model[stem]}.{suffix}"
         _, _, rest = stem.partition("blk.")
         number, _, part = rest.partition(".")
         if not number.isdecimal() or part not in self._architecture.layer:
@@ -156,7 +146,7 @@ class GGUFModel:
         return f"{self._architecture.layers}.{number}.{self._architecture.layer[part]}.{suffix}"
 
     def _restore(self, target: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Undo what the conversion to GGUF did to a tensor."""
+        """Undo the changes that the conversion to GGUF made to a tensor."""
         import numpy as np
 
         if self._architecture.one_plus_norm and target.endswith("norm.weight"):
@@ -164,15 +154,16 @@ class GGUFModel:
         if self._architecture.transposed and ".c_" in target and target.endswith("weight"):
             return np.ascontiguousarray(values.T)
         heads = None
-        if self._architecture.rotated and ".q_proj." in target:
+        if self._architecture.interleaved and ".q_proj." in target:
             heads = self.config["num_attention_heads"]
-        if self._architecture.rotated and ".k_proj." in target:
+        if self._architecture.interleaved and ".k_proj." in target:
             heads = self.config["num_key_value_heads"]
         if heads is None:
             return values
         if values.shape[0] % (2 * heads):
             raise ValueError(f"{self.file.path}: {target} has {values.shape[0]} rows for {heads} heads")
-        # Pairs of rows that are rotated together lie side by side; Hugging Face has them half a head apart.
+        # In the file, two rows that are rotated together are adjacent; in Hugging Face's order, they are half a head
+        # apart.
         return values.reshape(heads, -1, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
 
     def _value(self, key: str) -> Any:
@@ -181,8 +172,8 @@ class GGUFModel:
             return value[0]  # one number for each layer
         return value
 
-    def _whole(self, key: str, default: int | None = None) -> int:
-        """Return a positive whole number; without a default, the file must have it."""
+    def _integer(self, key: str, default: int | None = None) -> int:
+        """Return a positive integer. Without a default, the file must contain it."""
         value = self._value(key)
         if value is None and default is not None:
             return default
@@ -190,39 +181,39 @@ class GGUFModel:
             raise ValueError(f"{self.file.path}: {self._name}.{key} must be a positive number, got {value!r}")
         return value
 
-    def _real(self, key: str, default: float | None = None) -> float:
-        """Return a positive number; without a default, the file must have it."""
+    def _number(self, key: str, default: float | None = None) -> float:
+        """Return a positive number. Without a default, the file must contain it."""
         value = self._value(key)
         if value is None and default is not None:
             return default
         if not isinstance(value, float | int) or not 0 < value < math.inf:
             raise ValueError(f"{self.file.path}: {self._name}.{key} must be a positive number, got {value!r}")
-        return _short(value)
+        return _shortest(value)
 
     def _read_config(self) -> dict[str, Any]:
         tensors = self.file.tensors
         if "token_embd.weight" not in tensors:
             raise ValueError(
-                f"{self.file.path} has no tensor 'token_embd.weight': it may hold a vocabulary only"
+                f"{self.file.path} has no tensor 'token_embd.weight': it may contain only a vocabulary"
             )
         if self._value("expert_count"):
             raise ValueError(f"{self.file.path} has a mixture of experts, which is not supported")
-        heads = self._whole("attention.head_count")
-        hidden = self._whole("embedding_length")
-        layers = self._whole("block_count")
+        heads = self._integer("attention.head_count")
+        hidden = self._integer("embedding_length")
+        layers = self._integer("block_count")
         if f"blk.{layers - 1}.attn_norm.weight" not in tensors:
             raise ValueError(f"{self.file.path} should have {layers} layers, but the last one is missing")
-        head_dim = self._whole("attention.key_length", hidden // heads)
+        head_dim = self._integer("attention.key_length", hidden // heads)
         config: dict[str, Any] = {
             "model_type": self._architecture.model_type,
             "hidden_size": hidden,
             "num_hidden_layers": layers,
             "num_attention_heads": heads,
-            "num_key_value_heads": self._whole("attention.head_count_kv", heads),
+            "num_key_value_heads": self._integer("attention.head_count_kv", heads),
             "head_dim": head_dim,
-            "intermediate_size": self._whole("feed_forward_length"),
+            "intermediate_size": self._integer("feed_forward_length"),
             "vocab_size": tensors["token_embd.weight"].shape[0],
-            "max_position_embeddings": self._whole("context_length"),
+            "max_position_embeddings": self._integer("context_length"),
             "hidden_act": self._architecture.activation,
             "tie_word_embeddings": "output.weight" not in tensors,
             "attention_bias": "blk.0.attn_q.bias" in tensors,
@@ -231,10 +222,10 @@ class GGUFModel:
         }
         if self._name == "gpt2":
             return config | self._gpt2_config(config)
-        config["rms_norm_eps"] = self._real("attention.layer_norm_rms_epsilon")
-        config["rope_theta"] = self._real("rope.freq_base", 10000.0)
+        config["rms_norm_eps"] = self._number("attention.layer_norm_rms_epsilon")
+        config["rope_theta"] = self._number("rope.freq_base", 10000.0)
         config["rope_scaling"] = self._rope_scaling(head_dim, config["rope_theta"])
-        rotated = self._whole("rope.dimension_count", head_dim)
+        rotated = self._integer("rope.dimension_count", head_dim)
         if rotated != head_dim:
             config["partial_rotary_factor"] = rotated / head_dim
         if self._name.startswith("gemma"):
@@ -262,7 +253,7 @@ class GGUFModel:
             "n_inner": config["intermediate_size"],
             "n_positions": config["max_position_embeddings"],
             "activation_function": config["hidden_act"],
-            "layer_norm_epsilon": self._real("attention.layer_norm_epsilon", 1e-5),
+            "layer_norm_epsilon": self._number("attention.layer_norm_epsilon", 1e-5),
         }
 
     def _gemma_config(self, config: dict[str, Any]) -> dict[str, Any]:
@@ -270,19 +261,19 @@ class GGUFModel:
         gemma: dict[str, Any] = {"hidden_activation": config["hidden_act"]}
         if pattern is None:
             return gemma
-        # Files do not have this number; only the largest models differ.
+        # The file does not contain this number. Only the largest models differ from the default.
         wide = layers == self._architecture.wide_scale_layers
         gemma["query_pre_attn_scalar"] = (
             config["hidden_size"] // config["num_attention_heads"] if wide else config["head_dim"]
         )
         if self._name == "gemma2":
-            gemma["final_logit_softcapping"] = self._real("final_logit_softcapping", 30.0)
-            gemma["attn_logit_softcapping"] = self._real("attn_logit_softcapping", 50.0)
-            window = self._whole("attention.sliding_window", 4096)
+            gemma["final_logit_softcapping"] = self._number("final_logit_softcapping", 30.0)
+            gemma["attn_logit_softcapping"] = self._number("attn_logit_softcapping", 50.0)
+            window = self._integer("attention.sliding_window", 4096)
         else:
             capping = self._value("final_logit_softcapping")
-            gemma["final_logit_softcapping"] = self._real("final_logit_softcapping") if capping else None
-            gemma["rope_local_base_freq"] = self._real("rope.freq_base_swa", 10000.0)
+            gemma["final_logit_softcapping"] = self._number("final_logit_softcapping") if capping else None
+            gemma["rope_local_base_freq"] = self._number("rope.freq_base_swa", 10000.0)
             window = self._value("attention.sliding_window")
         gemma["sliding_window"] = window
         windowed = self.file.metadata.get(f"{self._name}.attention.sliding_window_pattern", pattern)
@@ -302,17 +293,17 @@ class GGUFModel:
         if "rope_freqs.weight" in self.file.tensors:
             return self._llama3_scaling(head_dim, theta)
         kind = self._value("rope.scaling.type") or "linear"
-        factor = self._real("rope.scaling.factor", self._real("rope.scale_linear", 1.0))
+        factor = self._number("rope.scaling.factor", self._number("rope.scale_linear", 1.0))
         if kind == "none" or factor == 1.0:
             return None
         scaling = {"rope_type": kind, "factor": factor}
         if self._value("rope.scaling.original_context_length"):
-            original = self._whole("rope.scaling.original_context_length")
+            original = self._integer("rope.scaling.original_context_length")
             scaling["original_max_position_embeddings"] = original
         return scaling
 
     def _llama3_scaling(self, head_dim: int, theta: float) -> dict[str, Any]:
-        """Find the four numbers of Llama 3's scaling, of which the file has only the resulting factors."""
+        """Find the four parameters of Llama 3's scaling. The file contains only the resulting factors."""
         import numpy as np
 
         given = self.file.read("rope_freqs.weight").reshape(-1)
@@ -336,15 +327,15 @@ class GGUFModel:
     def _read_generation_config(self) -> dict[str, Any]:
         metadata = self.file.metadata
         sampling = {
-            name: value if isinstance(value, int) else _short(value)
+            name: value if isinstance(value, int) else _shortest(value)
             for key, name in _SAMPLING.items()
             if isinstance(value := metadata.get(f"general.sampling.{key}"), int | float)
         }
         return sampling | {key: value for key, value in self._token_ids().items() if value is not None}
 
 
-def _short(value: float) -> float:
-    """Return the shortest decimal number that is this float32: 1e-05 instead of 9.999999747378752e-06."""
+def _shortest(value: float) -> float:
+    """Return the shortest decimal number that rounds to this float32: 1e-05 instead of 9.999999747378752e-06."""
     import numpy as np
 
     return float(str(np.float32(value)))

@@ -1,7 +1,7 @@
 """The number formats of tensors in GGUF files, and their conversion to float32.
 
-A quantised tensor is a sequence of blocks. A block has small integers for 32 or 256 values and the scales of groups of
-them: value = scale × integer − offset.
+A quantized tensor is a sequence of blocks. A block stores 32 or 256 values as small integers, and a scale for each
+group of values: value = scale × integer − offset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Unpacked = tuple[NDArray[Any], NDArray[np.float32], NDArray[np.float32] | None]
     Bytes = NDArray[np.uint8]
 
-CHUNK_VALUES = 1 << 16  # converted at a time, so that intermediate results stay in the processor's cache
+CHUNK_VALUES = 1 << 16  # values converted at a time, so that intermediate results stay in the CPU's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def _half(data: Bytes) -> NDArray[np.float32]:
 
 
 def _nibbles(data: Bytes) -> Bytes:
-    """Return the low halves of the last dimension's bytes, then the high halves, as one more dimension."""
+    """Split the bytes of the last dimension into low and high halves, along a new dimension before it."""
     import numpy as np
 
     halves = np.empty((*data.shape[:-1], 2, data.shape[-1]), np.uint8)
@@ -123,7 +123,7 @@ def _q2_k(blocks: Bytes) -> Unpacked:
 
 
 def _bit_pairs(data: Bytes) -> Bytes:
-    """Return the four pairs of bits of 64 bytes: pair 0 of 32 bytes, pair 1 of them, …, then of the other 32."""
+    """Return the bit pairs of 64 bytes: pairs 0 to 3 of the first 32 bytes, then pairs 0 to 3 of the others."""
     import numpy as np
 
     shifts = np.arange(0, 8, 2, dtype=np.uint8)[:, None]

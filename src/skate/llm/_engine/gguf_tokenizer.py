@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CONTROL, USER_DEFINED = 3, 4  # types of tokens
-SPACE = "▁"  # SentencePiece's mark of a space
+SPACE = "▁"  # SentencePiece's replacement of a space
 
-# How text is split before merging. These expressions are part of the models, whose authors published them.
+# How text is split before merging. Each expression is part of the published definition of a model.
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -40,7 +40,7 @@ _IGNORE_MERGES = {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2
 
 
 def token_id(file: GGUFFile, kind: str) -> int | None:
-    """Return the number of a special token: "bos", "eos", "eot", "eom", "unknown" or "padding".
+    """Return the id of a special token: "bos", "eos", "eot", "eom", "unknown" or "padding".
 
     Raises:
         ValueError: If the file names a token that it does not have.
@@ -58,12 +58,12 @@ def build_tokenizer(file: GGUFFile) -> Tokenizer:
     """Build the tokenizer that a GGUF file describes.
 
     Raises:
-        ValueError: If the file has none, or one of a kind that is not supported.
+        ValueError: If the file has no tokenizer, or its kind is not supported.
     """
     try:
         import tokenizers
     except ImportError as error:
-        raise ImportError("tokenizers of models need tokenizers: pip install 'skate[llm]'") from error
+        raise ImportError("reading a tokenizer needs tokenizers: pip install 'skate[llm]'") from error
     values = {
         key.removeprefix("tokenizer.ggml."): value
         for key, value in file.metadata.items()
@@ -80,7 +80,7 @@ def build_tokenizer(file: GGUFFile) -> Tokenizer:
         else:
             raise ValueError(f"tokenizers of kind {kind!r} are not supported, only 'gpt2' and 'llama'")
         _add_special(tokenizer, tokens, values)
-    except Exception as error:  # the tokenizers package raises Exception itself
+    except Exception as error:  # the tokenizers package raises plain Exception
         raise ValueError(f"{file.path}: {error}") from error
     assert isinstance(tokenizer, tokenizers.Tokenizer)
     return tokenizer
@@ -92,7 +92,7 @@ def _byte_level(tokens: list[str], values: Mapping[str, Any]) -> Tokenizer:
     name = values.get("pre", "default")
     merges = [_split_merge(each) for each in values.get("merges", ())]
     vocabulary = {token: number for number, token in enumerate(tokens)}
-    for left, right in merges:  # the tokenizers package panics, which is no Exception
+    for left, right in merges:  # otherwise the tokenizers package panics, which is not an Exception
         if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
             raise ValueError(f"the merge of {left!r} and {right!r} needs tokens that are missing")
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=name in _IGNORE_MERGES))
@@ -115,7 +115,7 @@ def _byte_level(tokens: list[str], values: Mapping[str, Any]) -> Tokenizer:
 
 
 def _split_merge(merge: str) -> tuple[str, str]:
-    at = merge.index(" ", 1)  # the first part may itself be a space in old files
+    at = merge.index(" ", 1)  # in old files, the first part may be a space
     return merge[:at], merge[at + 1 :]
 
 
@@ -145,7 +145,7 @@ def _sentencepiece(tokens: list[str], values: Mapping[str, Any]) -> Tokenizer:
 
 
 def _merges(vocabulary: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
-    """Return the pairs of tokens that form a token, those with the best scores first."""
+    """Return the pairs of tokens that form a token, sorted by the score of that token."""
     found = []
     for token, number in vocabulary.items():
         for at in range(1, len(token)):

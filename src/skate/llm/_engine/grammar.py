@@ -1,4 +1,4 @@
-"""Grammars that constrain the generated text, through llguidance."""
+"""Constrain the generated text with grammars, which llguidance implements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skate.llm._engine.api import Grammar
 if TYPE_CHECKING:
     import llguidance
 
-# A model could otherwise write white space up to its last token.
+# Without a limit, a model could generate white space until its last token.
 _JSON: Any = {"whitespace_pattern": r"[ \n\t]{0,16}"}
 
 
@@ -22,8 +22,8 @@ class GrammarCompiler:
 
     Args:
         tokenizer: A tokenizer of the package `tokenizers`.
-        vocab_size: Number of logits, which may exceed the number of tokens.
-        eos_token_ids: Tokens that may end the text.
+        vocab_size: The number of logits, which may exceed the number of tokens.
+        eos_token_ids: The tokens that may end the text.
 
     Raises:
         ImportError: If llguidance is not installed.
@@ -43,7 +43,7 @@ class GrammarCompiler:
         """Compile a grammar.
 
         Raises:
-            ValueError: If the grammar is not valid, or uses a feature that cannot be enforced.
+            ValueError: If the grammar is invalid, or uses a feature that cannot be enforced.
         """
         import llguidance
 
@@ -74,7 +74,7 @@ class GrammarMask:
         self._matcher = matcher
 
     def apply(self, logits: torch.Tensor) -> None:
-        """Set the logits of tokens that the grammar does not allow next to minus infinity.
+        """Set the logits of all tokens that the grammar does not allow next to minus infinity.
 
         Raises:
             ValueError: If the grammar allows no token at all.

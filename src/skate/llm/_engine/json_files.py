@@ -1,4 +1,4 @@
-"""JSON files beside a model."""
+"""Read the JSON files of a model."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:  # also UnicodeDecodeError
         raise ValueError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{path} should have a JSON object, but has a {type(value).__name__}")
+        raise ValueError(f"{path} must contain a JSON object, got {type(value).__name__}")
     return value

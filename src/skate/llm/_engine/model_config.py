@@ -11,11 +11,11 @@ FULL = 0  # the window of a layer that attends to every earlier token
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RopeConfig:
-    """Rotary position embeddings of some layers.
+    """Parameters of rotary position embeddings.
 
     Args:
         theta: The base of the frequencies.
-        scaling: How the frequencies are stretched for longer contexts, as in `config.json`.
+        scaling: How the frequencies are scaled for longer contexts, as in `config.json`.
     """
 
     theta: float
@@ -24,23 +24,23 @@ class RopeConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
-    """What a decoder needs to know of its model.
+    """The shape of a decoder-only model.
 
-    Most fields carry the meaning of the same key in `config.json`.
+    Most fields have the meaning of the same key in `config.json`.
 
     Args:
-        norm: Root-mean-square norms, or layer norms with a bias.
-        norm_offset: Added to the weights of the norms; Gemma stores them less 1.
-        post_norms: Whether the outputs of attention and of the MLP are normalised too, as in Gemma 2.
-        qk_norm: Whether queries and keys are normalised per head.
-        gated: Whether the MLP multiplies its activation with a second projection.
-        rope: None uses learned position embeddings.
-        local_rope: Positions of the layers with a window, if they differ.
-        windows: For each layer, how many tokens it attends to; 0 is all.
-        attention_scale: Multiplied with the scores of attention.
-        attention_softcap: Limits the scores of attention to this, smoothly; None does not.
-        logit_softcap: Limits the logits to this, smoothly; None does not.
-        embedding_scale: Multiplied with the embeddings of the tokens.
+        norm: The kind of norms: root-mean-square norms, or layer norms with a bias.
+        norm_offset: A number to add to the weights of the norms, because Gemma stores them minus 1.
+        post_norms: Whether the outputs of attention and of the MLP are also normalized, as in Gemma 2.
+        qk_norm: Whether queries and keys are normalized per head.
+        gated: Whether the MLP multiplies its activation by a second projection.
+        rope: The rotary position embeddings; None for learned position embeddings.
+        local_rope: The rotary position embeddings of the layers with a window, if they differ.
+        windows: For each layer, how many tokens it attends to; 0 for all.
+        attention_scale: The factor of the attention scores.
+        attention_softcap: The limit of the attention scores, which is applied smoothly; None for no limit.
+        logit_softcap: The limit of the logits, which is applied smoothly; None for no limit.
+        embedding_scale: The factor of the token embeddings.
     """
 
     model_type: str
@@ -70,7 +70,7 @@ class ModelConfig:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes that the keys and values of one token take for each byte of their data type."""
+        """The size of the keys and values of one token in bytes, if their data type has one byte."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim
 
 
@@ -158,7 +158,7 @@ def _read_gpt2(config: Mapping[str, Any]) -> ModelConfig:
 
 
 def _read_rope(config: Mapping[str, Any]) -> dict[str, RopeConfig]:
-    """Read positions of layers that attend to all tokens, and of those with a window, from old and new keys."""
+    """Read the parameters of full and of windowed layers. Old and new versions of transformers use different keys."""
     parameters = config.get("rope_parameters") or {}
     if "full_attention" in parameters:  # one set for each kind of layer
         kinds = {"full": parameters["full_attention"], "local": parameters.get("sliding_attention")}

@@ -1,4 +1,4 @@
-"""Where a model comes from: a folder with safetensors, a GGUF file, or the Hugging Face hub."""
+"""Open a model: a folder with safetensors, a GGUF file, or an id on the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja")
-# Buffers that old checkpoints have and that models compute.
+# Buffers in old checkpoints, which models compute themselves.
 IGNORED = re.compile(r".*rotary_emb\.inv_freq|(transformer\.)?h\.\d+\.attn\.(masked_)?bias")
-# The names in GPT-2's configuration and the common ones.
+# The keys of GPT-2's configuration, and the usual keys.
 GPT2_NAMES = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",
@@ -42,12 +42,12 @@ class ModelFiles:
     """A model on disk. Weights are read when `tensors` is iterated, the tokenizer when it is first used.
 
     Attributes:
-        name: The folder's or file's name, or the id on the hub.
+        name: The name of the folder or file, or the id on the hub.
         path: The folder or file.
-        nbytes: The size of the files that hold the weights.
-        config: What config.json says, with `head_dim`, `num_key_value_heads`, `rope_theta`, `rope_scaling` and
+        nbytes: The size of the files with the weights.
+        config: The contents of config.json, with `head_dim`, `num_key_value_heads`, `rope_theta`, `rope_scaling` and
             `tie_word_embeddings` filled in.
-        generation_config: What generation_config.json says; empty if there is none.
+        generation_config: The contents of generation_config.json; empty if there is none.
     """
 
     name: str
@@ -59,7 +59,7 @@ class ModelFiles:
     open_tokenizer: Callable[[], TextTokenizer]
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield names and values of the weights, named as in Hugging Face's checkpoints."""
+        """Yield the name and the value of each weight, named as in Hugging Face's checkpoints."""
         return self.read_tensors()
 
     @cached_property
@@ -68,7 +68,7 @@ class ModelFiles:
 
         Raises:
             FileNotFoundError: If the folder has no tokenizer.json.
-            ValueError: If the tokenizer is corrupt or of a kind that is not supported.
+            ValueError: If the tokenizer is corrupt or not supported.
         """
         return self.open_tokenizer()
 
@@ -76,23 +76,23 @@ class ModelFiles:
 def open_model(path: str | Path) -> ModelFiles:
     """Open a model: a folder with config.json and safetensors, a GGUF file, a folder with one, or an id on the hub.
 
-    Headers of the weight files are checked; weights are not read yet.
+    The headers of the weight files are checked, but the weights are not read yet.
 
     Raises:
         FileNotFoundError: If a file is missing.
-        ValueError: If a file is corrupt, or the model is of a kind that is not supported.
+        ValueError: If a file is corrupt, or the model is not supported.
     """
-    place = Path(path)
-    if place.is_file():
-        if place.suffix != ".gguf":
-            raise ValueError(f"{place} is not a GGUF file; give a .gguf file or a folder with {CONFIG}")
-        return _open_gguf(place)
-    if place.is_dir():
-        return _open_folder(place, place.resolve().name)
+    local = Path(path)
+    if local.is_file():
+        if local.suffix != ".gguf":
+            raise ValueError(f"{local} is not a GGUF file; give a .gguf file or a folder with {CONFIG}")
+        return _open_gguf(local)
+    if local.is_dir():
+        return _open_folder(local, local.resolve().name)
     if isinstance(path, str) and HUB_ID.fullmatch(path):
         return _open_folder(_download(path), path)
     raise FileNotFoundError(
-        f"there is no model at {place}; give a folder, a .gguf file or an id on the Hugging Face hub"
+        f"there is no model at {local}; give a folder, a .gguf file or an id on the Hugging Face hub"
     )
 
 
@@ -129,7 +129,7 @@ def _open_folder(folder: Path, name: str) -> ModelFiles:
     except (AttributeError, TypeError) as error:
         raise ValueError(f"{folder / CONFIG} has a value of the wrong type: {error}") from error
     if method:
-        raise ValueError(f"{folder / CONFIG}: weights quantised with {method!r} are not supported")
+        raise ValueError(f"{folder / CONFIG}: weights quantized with {method!r} are not supported")
     has_generation = (folder / GENERATION_CONFIG).exists()
     generation = read_json(folder / GENERATION_CONFIG) if has_generation else {}
     eos = (*_eos_ids(config, folder / CONFIG), *_eos_ids(generation, folder / GENERATION_CONFIG))
@@ -149,14 +149,14 @@ def _download(name: str) -> Path:
         import huggingface_hub
     except ImportError as error:
         raise ImportError(
-            f"{name!r} is not a folder, and loading it from the hub needs huggingface_hub:"
+            f"{name!r} is not a local folder, and downloading it from the hub needs huggingface_hub:"
             " pip install 'skate[llm]'"
         ) from error
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_PATTERNS)))
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
-            f"{name!r} is neither a folder nor could it be loaded from the Hugging Face hub: {error}"
+            f"{name!r} is not a local folder, and could not be downloaded from the Hugging Face hub: {error}"
         ) from error
 
 
@@ -169,7 +169,7 @@ def _eos_ids(config: Mapping[str, Any], path: Path) -> list[int]:
 
 
 def _complete(config: dict[str, Any], names: Mapping[str, Path]) -> dict[str, Any]:
-    """Fill in what newer and older versions of transformers write differently or leave out."""
+    """Fill in values that some versions of transformers omit or store under other keys."""
     if isinstance(config.get("text_config"), dict):  # a model for text and images
         outer = {key: config[key] for key in ("quantization_config", "eos_token_id") if key in config}
         config = outer | config["text_config"]
@@ -216,9 +216,9 @@ class _Safetensors:
         if not isinstance(shards, dict) or not shards:
             raise ValueError(f"{index} has no 'weight_map'")
         for shard in dict.fromkeys(shards.values()):
-            # Only names of files beside the index: a path could lead anywhere.
+            # Only the names of files next to the index are allowed, because a path could lead anywhere.
             if not isinstance(shard, str) or Path(shard).name != shard:
-                raise ValueError(f"{index} names the file {shard!r}, which is not in its folder")
+                raise ValueError(f"{index} names the file {shard!r}, which is not in the folder of the index")
             if not (self._folder / shard).exists():
                 raise FileNotFoundError(f"{self._folder / shard} does not exist, but {index.name} names it")
             expected = {name for name, each in shards.items() if each == shard}
@@ -238,7 +238,7 @@ class _Safetensors:
         try:
             return safe_open(path, framework="pt")
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"{path} is corrupt or was not written to its end: {error}") from error
+            raise ValueError(f"{path} is corrupt or incomplete: {error}") from error
 
     def _keys(self, path: Path) -> list[str]:
         with self._open(path) as file:
@@ -247,17 +247,17 @@ class _Safetensors:
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for path in self.files:
             with self._open(path) as file:
-                for name in file.keys():  # noqa: SIM118 - a safetensors file is no mapping
+                for name in file.keys():  # noqa: SIM118 - the file is not a mapping
                     target = self._target(name)
                     if target is not None and self.names.get(name) == path:
                         yield target, file.get_tensor(name)
 
     @staticmethod
     def _target(name: str) -> str | None:
-        """Return the name of a tensor in a model for text, or None if such a model does not have it."""
+        """Return the name of a tensor in a text model, or None if a text model does not have the tensor."""
         if IGNORED.fullmatch(name) or "vision_tower." in name or "multi_modal_projector." in name:
             return None
-        if re.match(r"(wte|wpe|ln_f|h\.\d+)\.", name):  # GPT-2's checkpoint on the hub
+        if re.match(r"(wte|wpe|ln_f|h\.\d+)\.", name):  # GPT-2's checkpoint on the hub lacks the prefix
             return f"transformer.{name}"
         if name.startswith("language_model."):
             return name.removeprefix("language_model.")

@@ -1,4 +1,4 @@
-"""Writing a model as a folder in Hugging Face's format."""
+"""Write a model as a folder in Hugging Face's format."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _ARCHITECTURES = {
 def convert_gguf(path: Path, cache: Path) -> Path:
     """Return a folder with the model of a GGUF file, in float32.
 
-    The folder is written once, and found again as long as the file does not change.
+    The folder is written once, and reused as long as the file does not change.
 
     Args:
         path: The GGUF file.
-        cache: The folder of all converted models.
+        cache: The folder in which converted models are stored.
 
     Raises:
-        ValueError: If the file is corrupt or of a kind that is not supported.
+        ValueError: If the file is corrupt, or its model is not supported.
     """
     path = path.resolve()
     status = path.stat()
@@ -48,7 +48,7 @@ def convert_gguf(path: Path, cache: Path) -> Path:
         try:
             partial.rename(folder)
         except OSError:
-            if not folder.is_dir():  # another process was not faster either
+            if not folder.is_dir():  # otherwise another process has converted the file meanwhile
                 raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -56,7 +56,7 @@ def convert_gguf(path: Path, cache: Path) -> Path:
 
 
 def write_folder(files: ModelFiles, folder: Path) -> None:
-    """Write a model's configuration, weights and tokenizer, so that transformers loads them."""
+    """Write a model's configuration, weights and tokenizer in a form that transformers can load."""
     from safetensors.torch import save_file
 
     config = {

@@ -14,7 +14,7 @@ from skate.llm._engine.model_config import RopeConfig
 def rotation_table(config: RopeConfig, head_dim: int, length: int, device: torch.device) -> torch.Tensor:
     """Return cosines and sines of every position, with shape `(length, 2, head_dim)`.
 
-    The sines of the first half are negative, so that a rotation is two multiplications and a swap of halves.
+    The sines of the first half are negated, so that a rotation is two multiplications and a swap of halves.
     """
     frequencies, magnitude = _frequencies(config, head_dim)
     angles = torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
@@ -48,7 +48,7 @@ def _frequencies(config: RopeConfig, head_dim: int) -> tuple[torch.Tensor, float
 
 
 def _llama3(plain: torch.Tensor, scaling: Mapping[str, Any]) -> torch.Tensor:
-    """Stretch long wavelengths by `factor`, keep short ones, and blend those between."""
+    """Stretch long wavelengths by `factor`, keep short ones, and interpolate between them."""
     factor, original = _number(scaling, "factor"), _number(scaling, "original_max_position_embeddings")
     low, high = _number(scaling, "low_freq_factor"), _number(scaling, "high_freq_factor")
     wavelengths = 2 * math.pi / plain
@@ -57,7 +57,7 @@ def _llama3(plain: torch.Tensor, scaling: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _yarn(plain: torch.Tensor, config: RopeConfig, head_dim: int) -> tuple[torch.Tensor, float]:
-    """Blend by how often a frequency turns within the original context, and raise the magnitude of the scores."""
+    """Interpolate by how often a frequency turns within the original context, and increase the attention scores."""
     scaling = config.scaling or {}
     factor, original = _number(scaling, "factor"), _number(scaling, "original_max_position_embeddings")
 

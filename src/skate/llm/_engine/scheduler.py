@@ -1,8 +1,8 @@
-"""Decides which tokens the next step computes. It does no I/O and knows no tensors.
+"""Decide which tokens the next step computes, without I/O and tensors.
 
-A step computes one token of each sequence that generates, and, with the rest of its budget, parts of prompts. The
-steps of a device are launched before the results of the one before are known: a sequence counts its tokens in flight,
-and `commit` fills them in.
+A step computes one token of each sequence that is generating and, with the rest of its budget, parts of prompts. A step
+may be launched before the results of the previous one are known, so a sequence counts its tokens in flight, and
+`commit` fills them in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from skate.llm._engine.blocks import BlockPool, block_hash
 
 
 class SequenceState(enum.Enum):
-    """Where a sequence stands."""
+    """The state of a sequence."""
 
     WAITING = enum.auto()
     RUNNING = enum.auto()
@@ -28,10 +28,10 @@ class Sequence:
 
     Args:
         prompt: The tokens to start from.
-        max_tokens: Most tokens to generate.
-        root: The start of its chain of block hashes; sequences with different roots share no block.
-        order: Sequences with a lower order start first, and are preempted last: a priority and a running number.
-        needs_last_token: Whether a token can be sampled only when the one before it is known, as with a grammar.
+        max_tokens: The maximum number of tokens to generate.
+        root: The first hash of its chain of block hashes. Sequences with different roots share no block.
+        order: A priority and a sequence number. Sequences with a lower order start first and are preempted last.
+        needs_last_token: Whether a token can be sampled only when the previous one is known, as with a grammar.
     """
 
     __slots__ = (
@@ -68,11 +68,9 @@ class Sequence:
         self.order = order
         self.needs_last_token = needs_last_token
         self.state = SequenceState.WAITING
-        self.computed = 0  # tokens whose keys and values are in the cache once the launched steps have ended
+        self.computed = 0  # tokens whose keys and values are in the cache when the launched steps have ended
         self.in_flight = 0  # tokens that launched steps will sample
-        self.cached_tokens: int | None = (
-            None  # tokens of the prompt that were in the cache at its first start
-        )
+        self.cached_tokens: int | None = None  # prompt tokens that were in the cache when it first started
         self.blocks: list[int] = []
         self.hashes: list[bytes] = []  # of the full blocks of known tokens
         self.registered = 0  # blocks that others can find
@@ -81,21 +79,25 @@ class Sequence:
 
     @property
     def generated(self) -> int:
-        """Number of known tokens that were sampled."""
+        """The number of sampled tokens that are known."""
         return len(self.tokens) - self.prompt_length
 
     @property
     def length(self) -> int:
-        """Number of tokens, those in flight included."""
+        """The number of tokens, including those in flight."""
         return len(self.tokens) + self.in_flight
 
 
 @dataclass(slots=True)  # not frozen: one is made for each token, and freezing doubles the cost
 class ScheduledSequence:
-    """What a step does for one sequence: compute `count` tokens from `start`, and perhaps sample the next.
+    """The part of a step that belongs to one sequence.
 
     Args:
-        epoch: The sequence's epoch when the step was planned.
+        sequence: The sequence.
+        start: The position of the first token to compute.
+        count: The number of tokens to compute.
+        samples: Whether to sample the next token.
+        epoch: The epoch of the sequence when the step was planned.
     """
 
     sequence: Sequence
@@ -118,12 +120,12 @@ class Step:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens that the step computes."""
+        """The number of tokens that the step computes."""
         return sum(row.count for row in self.rows)
 
 
 class _Draft:
-    """A step that is being planned: the tokens of each sequence, and how many more fit."""
+    """A step under construction: the number of tokens of each sequence, and how many more fit."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
@@ -140,13 +142,13 @@ class _Draft:
 class Scheduler:
     """Plans steps for the sequences that were added.
 
-    Sequences start in their order. When no block is free, the one that started last gives up its blocks and starts
-    over later, so the first always finishes.
+    Sequences start in their order. When no block is free, the last sequence releases its blocks and starts again later,
+    so the first one always finishes.
 
     Args:
-        pool: The blocks of the KV cache. They must hold at least one sequence of the greatest length.
-        max_sequences: Most sequences that run at a time.
-        max_step_tokens: Most tokens that a step computes.
+        pool: The blocks of the KV cache. There must be enough for one sequence of the maximum length.
+        max_sequences: The maximum number of sequences that run concurrently.
+        max_step_tokens: The maximum number of tokens that a step computes.
         prefix_caching: Whether prompts share the blocks of equal prefixes.
     """
 
@@ -164,15 +166,15 @@ class Scheduler:
         self.prefix_caching = prefix_caching
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
-        # Hashes of blocks that running sequences compute: others with the same prefix wait for them.
+        # Hashes of blocks that running sequences are computing. Sequences with the same prefix wait for them.
         self._computing: dict[bytes, Sequence] = {}
 
     def add(self, sequence: Sequence) -> None:
-        """Let a sequence start when its turn comes."""
+        """Add a sequence, which starts when its turn comes."""
         bisect.insort(self.waiting, sequence, key=_order)
 
     def finish(self, sequence: Sequence) -> None:
-        """Forget a sequence and release its blocks. Results of launched steps are then ignored."""
+        """Remove a sequence and release its blocks. The results of launched steps are ignored."""
         if sequence.state is SequenceState.RUNNING:
             self._stop(sequence)
         elif sequence.state is SequenceState.WAITING:
@@ -180,10 +182,10 @@ class Scheduler:
         sequence.state = SequenceState.FINISHED
 
     def plan(self) -> Step | None:
-        """Choose what the next step computes, and count it as launched. None: there is nothing to compute now."""
+        """Return the next step, which counts as launched, or None if there is nothing to compute now."""
         planned = _Draft(self.max_step_tokens)
         preempted = False
-        # Tokens of running sequences first, since somebody is reading them; then prompts.
+        # Sequences that are generating come first, because clients are reading them; then prompts.
         prompts = []
         for sequence in list(self.running):
             if sequence.length - sequence.computed != 1:
@@ -201,13 +203,14 @@ class Scheduler:
         return Step(tuple(self._launch(sequence, count) for sequence, count in planned.counts.items()))
 
     def commit(self, step: Step, sampled: SequenceOf[int]) -> list[tuple[Sequence, int]]:
-        """Take the results of a step.
+        """Apply the results of a step.
 
         Args:
-            sampled: A token for each row that samples, in their order.
+            step: The step.
+            sampled: The sampled tokens, in the order of the rows that sample.
 
         Returns:
-            The sequences that got a token, with the token; those that have finished since are left out.
+            The sequences that got a token, with the token. Sequences that have finished meanwhile are left out.
         """
         results = []
         tokens = iter(sampled)
@@ -225,10 +228,10 @@ class Scheduler:
         return results
 
     def forget_prefixes(self) -> None:
-        """Forget cached prefixes; those of running sequences are not found either."""
+        """Forget cached prefixes, including those of running sequences."""
         self.pool.forget_all()
         for sequence in self.running:
-            sequence.registered = len(sequence.tokens)  # registers no further block
+            sequence.registered = len(sequence.tokens)  # so that no further block is registered
             self._end_computing(sequence)
 
     def _may_continue(self, sequence: Sequence) -> bool:
@@ -244,7 +247,7 @@ class Scheduler:
         return ScheduledSequence(sequence, start, count, samples, sequence.epoch)
 
     def _reserve(self, sequence: Sequence, count: int, planned: _Draft) -> bool:
-        """Plan `count` tokens of a running sequence. Return whether a sequence was preempted for it."""
+        """Plan `count` tokens of a running sequence. Return whether a sequence was preempted to make room."""
         preempted = False
         while len(sequence.blocks) * self.pool.block_size < sequence.computed + count:
             block = self.pool.allocate(after=sequence.blocks[-1] if sequence.blocks else None)
@@ -282,7 +285,7 @@ class Scheduler:
             if sequence.in_flight or self._prefix_is_being_computed(sequence):
                 continue
             if not self._start(sequence):
-                return  # those behind it do not overtake it
+                return  # later sequences do not overtake it
             self._reserve(sequence, min(sequence.length - sequence.computed, planned.budget), planned)
 
     def _prefix_is_being_computed(self, sequence: Sequence) -> bool:
@@ -294,7 +297,7 @@ class Scheduler:
         return cached < len(shareable) and shareable[cached] in self._computing
 
     def _start(self, sequence: Sequence) -> bool:
-        """Give a waiting sequence the cached blocks of its prefix, if there is room for all of its tokens."""
+        """Start a waiting sequence with the cached blocks of its prefix, if there is room for all of its tokens."""
         cached = self.pool.find(self._shareable_hashes(sequence)) if self.prefix_caching else []
         self.pool.hold(cached)
         missing = -(-sequence.length // self.pool.block_size) - len(cached)
@@ -315,9 +318,9 @@ class Scheduler:
         return True
 
     def _shareable_hashes(self, sequence: Sequence) -> list[bytes]:
-        """Return the hashes of the blocks that another sequence can have computed.
+        """Return the hashes of the blocks that another sequence may have computed.
 
-        The last token is always computed anew, because its logits are needed.
+        The last token is always recomputed, because its logits are needed.
         """
         self._hash_full_blocks(sequence, len(sequence.tokens))
         return sequence.hashes[: (len(sequence.tokens) - 1) // self.pool.block_size]
@@ -329,7 +332,7 @@ class Scheduler:
             sequence.hashes.append(block_hash(previous, sequence.tokens[index * size : (index + 1) * size]))
 
     def _register(self, sequence: Sequence, computed: int) -> None:
-        """Let others find the blocks that a step has filled."""
+        """Make the blocks that a step has filled available to other sequences."""
         if not self.prefix_caching:
             return
         full = computed // self.pool.block_size

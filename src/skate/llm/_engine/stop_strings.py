@@ -1,4 +1,4 @@
-"""Stop strings: the end of a text at the first of some strings, which may arrive in pieces."""
+"""Find the first stop string in a text that arrives in pieces."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 
 class StopStrings:
-    """Passes text on up to the first stop string, and holds back text that may be the start of one.
+    """Returns text up to the first stop string, and holds back text that may be the start of one.
 
-    The stop string that is complete first ends the text; of several that end at the same character, the longest. So the
-    result does not depend on how the text is divided into pieces.
+    The stop string that is complete first ends the text. If several end at the same character, the longest one counts.
+    Thus the result does not depend on how the text is divided into pieces.
 
     Args:
-        stops: The stop strings. None of them is empty.
+        stops: The stop strings, which must not be empty.
 
     Attributes:
         found: The stop string that ended the text, or None.
@@ -30,7 +30,7 @@ class StopStrings:
         self._matched = [0] * len(self._stops)  # how much of each stop string the text ends with
 
     def add(self, text: str) -> str:
-        """Add text, and return the text that is certainly before a stop string. After one, there is no more text."""
+        """Add text, and return the text that is certain to precede a stop string. After one, return nothing."""
         if not self._stops:
             return text
         if self.found is not None:
@@ -48,12 +48,12 @@ class StopStrings:
         return pending[:keep]
 
     def finish(self) -> str:
-        """Return the text that was held back, as no more follows."""
+        """Return the text that was held back, when no more text follows."""
         held, self._held = self._held, ""
         return held
 
     def _advance(self, character: str) -> str | None:
-        """Match one more character against each stop string (Knuth–Morris–Pratt), and return one that is complete."""
+        """Match one more character with the Knuth–Morris–Pratt algorithm, and return the stop string that it ends."""
         complete = None
         for number, stop in enumerate(self._stops):
             matched = self._matched[number]
@@ -70,7 +70,7 @@ class StopStrings:
 
 
 def _borders(stop: str) -> list[int]:
-    """Return for each prefix of a string the length of the longest shorter prefix that it ends with."""
+    """Return, for each prefix of a string, the length of its longest proper prefix that is also its suffix."""
     borders = [0] * len(stop)
     matched = 0
     for at in range(1, len(stop)):

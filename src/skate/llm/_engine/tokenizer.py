@@ -21,24 +21,26 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")  # how SentencePiece writes a token 
 
 
 class TextTokenizer:
-    """Turns text into tokens and back. Implements `skate.llm._engine.api.Tokenizer`.
+    """Converts text to tokens and back. Implements `skate.llm._engine.api.Tokenizer`.
+
+    Text is tokenized in one place only, so that no prompt gets two BOS tokens.
 
     Args:
-        tokenizer: The tokenizer of the `tokenizers` package. Its truncation and padding are switched off.
-        special_tokens: Texts of special tokens by name, such as `{"bos_token": "<s>"}`.
+        tokenizer: The tokenizer of the `tokenizers` package. Its truncation and padding are disabled.
+        special_tokens: The texts of special tokens by name, such as `{"bos_token": "<s>"}`.
         chat_templates: The model's chat templates by name.
-        eos_token_ids: Tokens that end a text, beside `special_tokens["eos_token"]`.
+        eos_token_ids: Tokens that end a text, in addition to `special_tokens["eos_token"]`.
 
     Attributes:
-        vocab_size: The number of tokens; each is smaller than this.
-        eos_token_ids: Every token that ends a text.
+        vocab_size: The number of tokens. Every token is smaller than this.
+        eos_token_ids: All tokens that end a text.
         bos_token_id: The token that starts a text, if there is one.
         has_chat_template: Whether `apply_chat_template` can be used.
         backend: The tokenizer of the `tokenizers` package.
-        special_tokens: Texts of special tokens by name.
+        special_tokens: The texts of special tokens by name.
         special_token_ids: The tokens that `decode` leaves out by default.
         chat_templates: The model's chat templates by name.
-        byte_level: Whether each token stands for certain bytes, whatever is before it.
+        byte_level: Whether each token represents fixed bytes, regardless of the tokens before it.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class TextTokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path, *, eos_token_ids: Iterable[int] = ()) -> TextTokenizer:
-        """Read tokenizer.json and what is beside it: special tokens and chat templates.
+        """Read tokenizer.json, and the special tokens and chat templates in the same folder.
 
         Raises:
             FileNotFoundError: If there is no tokenizer.json.
@@ -78,16 +80,16 @@ class TextTokenizer:
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
-            raise ImportError("tokenizers of models need tokenizers: pip install 'skate[llm]'") from error
+            raise ImportError("reading a tokenizer needs tokenizers: pip install 'skate[llm]'") from error
         path = folder / "tokenizer.json"
         if not path.exists():
             raise FileNotFoundError(
-                f"{path} does not exist; write it with"
+                f"{path} does not exist; create it with"
                 " transformers.AutoTokenizer.from_pretrained(…).save_pretrained(…)"
             )
         try:
             tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the tokenizers package raises Exception itself
+        except Exception as error:  # the tokenizers package raises plain Exception
             raise ValueError(f"{path} is corrupt: {error}") from error
         config: dict[str, Any] = {}
         for name in ("special_tokens_map.json", "tokenizer_config.json"):
@@ -106,7 +108,7 @@ class TextTokenizer:
         """Build the tokenizer that a GGUF file describes.
 
         Raises:
-            ValueError: If the file has none, or one of a kind that is not supported.
+            ValueError: If the file has no tokenizer, or its kind is not supported.
         """
         tokenizer = build_tokenizer(file)
         metadata = file.metadata
@@ -131,10 +133,10 @@ class TextTokenizer:
         return None if text is None else self.backend.token_to_id(text)
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Return the tokens of a text. A text that starts with BOS, as many chat templates do, gets no second one.
+        """Return the tokens of a text. A text that starts with BOS, as many chat templates do, gets no second BOS.
 
         Raises:
-            ValueError: If the text has half of a surrogate pair.
+            ValueError: If the text contains an unpaired surrogate.
         """
         try:
             tokens = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
@@ -147,11 +149,11 @@ class TextTokenizer:
         return tokens
 
     def decode(self, tokens: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Return the text of some tokens. Numbers that are no tokens have no text."""
+        """Return the text of tokens. Numbers that are not tokens are ignored."""
         return self.backend.decode(list(tokens), skip_special_tokens=skip_special_tokens)
 
     def token_bytes(self, token: int) -> bytes:
-        """Return the bytes of one token, with a space where the token begins a word; empty if it is no token."""
+        """Return the bytes of one token, with a space if it begins a word. They are empty if it is not a token."""
         data = self._bytes.get(token)
         if data is None:
             data = self._bytes[token] = self._find_bytes(token)
@@ -164,59 +166,43 @@ class TextTokenizer:
         if self.byte_level:
             try:
                 return bytes(_BYTES[each] for each in text)
-            except KeyError:  # an added token, which is written as it is
+            except KeyError:  # an added token, which is plain text
                 return text.encode()
         byte = _BYTE.fullmatch(text)
         return bytes([int(byte[1], 16)]) if byte else text.replace(SPACE, " ").encode()
 
     def is_single_byte(self, token: int) -> bool:
-        """Return whether a token of a SentencePiece model stands for one byte, of which several form a character."""
+        """Return whether a token of a SentencePiece model represents a single byte of a character."""
         if self.byte_level:
             return False
         text = self.backend.id_to_token(token)
         return text is not None and _BYTE.fullmatch(text) is not None
 
     def token_text(self, token: int) -> str:
-        r"""Return how one token is written. One that is part of a character is written as `bytes:\xf0\x9f`."""
+        r"""Return the text of one token. A token that is part of a character is shown as `bytes:\xf0\x9f`."""
         data = self.token_bytes(token)
         try:
             return data.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{each:02x}" for each in data)
 
-    def apply_chat_template(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        chat_template: str | None = None,
-        **variables: Any,
-    ) -> str:
-        """Render messages to the text of a prompt, which `encode(…, add_special_tokens=False)` turns into tokens.
+    def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
+        """Render messages to the text of a prompt; see `Tokenizer.apply_chat_template` for the options.
 
         Raises:
-            ValueError: If the model has no chat template, or the template refuses the messages.
+            ValueError: If there is no chat template, or it is invalid, or it rejects the messages.
         """
-        return self._chat_template.render(
-            messages,
-            tools=tools,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            chat_template=chat_template,
-            **variables,
-        )
+        return self._chat_template.render(messages, **options)
 
 
 def _content(token: Any) -> str | None:
-    """Return the text of a special token, which is written as a string or as an object."""
+    """Return the text of a special token, which is stored as a string or as an object."""
     value = token.get("content") if isinstance(token, dict) else token
     return value if isinstance(value, str) else None
 
 
 def _folder_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the chat templates of a folder. Files of their own go before tokenizer_config.json."""
+    """Return the chat templates of a folder. Separate files take precedence over tokenizer_config.json."""
     single = folder / "chat_template.jinja"
     extra = sorted((folder / "additional_chat_templates").glob("*.jinja"))
     templates = {path.stem: path.read_text(encoding="utf-8") for path in extra}
@@ -236,7 +222,7 @@ def _folder_templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """Return the byte of each character in tokens of a byte-level BPE: printable bytes stand for themselves."""
+    """Return the byte that each character of a byte-level BPE token represents. Printable bytes are unchanged."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + at): byte for at, byte in enumerate(others)}

@@ -1,4 +1,4 @@
-"""Names of tensors: every checkpoint is read by the names that Llama's use."""
+"""Rename the tensors of a checkpoint to the names in Llama's checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-# GPT-2's name of a module, and ours. Its matrices are stored as (in, out).
+# The names of modules in GPT-2's checkpoints, and in Llama's. GPT-2's matrices are stored as (in, out).
 _GPT2_LAYER = {
     "ln_1": "input_layernorm",
     "ln_2": "post_attention_layernorm",
@@ -24,7 +24,7 @@ _GPT2_NAME = re.compile(
 def llama_names(
     model_type: str, tensors: Iterable[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Rename the tensors of a checkpoint to the names that `Decoder` reads."""
+    """Yield the tensors of a checkpoint under the names that `Decoder` reads."""
     for name, tensor in tensors:
         if model_type == "gpt2":
             yield from _rename_gpt2(name, tensor)

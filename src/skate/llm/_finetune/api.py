@@ -1,4 +1,4 @@
-"""`skate.llm.finetune`: from rows to a trained model."""
+"""`skate.llm.finetune`, which trains a model and exports it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("skate.llm")
 
 _RESOLVED = "config.json"
-# Keys that a resumed run may change.
+# Keys that may differ in a resumed run.
 _MAY_CHANGE = {
     "overwrite_output_dir",
     "resume_from_checkpoint",
@@ -44,12 +44,12 @@ _MAY_CHANGE = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneResult:
-    """What a fine-tuning run has produced.
+    """The result of a fine-tuning run.
 
     Attributes:
         path: The folder of the trained model; None with `save_model: false`.
-        adapter_path: The folder of the adapter by itself; None without one.
-        best_loss: The lowest loss on the rows for evaluation; without such rows, the lowest training loss.
+        adapter_path: The folder of the adapter alone; None without one.
+        best_loss: The lowest evaluation loss; without evaluation, the lowest training loss.
         metrics: The last report.
         history: All reports, one dict each.
         seconds: Where the time went: `prepare`, `load_model`, `train`, `evaluate`, `checkpoint`, `export`, `other`.
@@ -79,27 +79,28 @@ class FinetuneResult:
 def finetune(
     config: FinetuneConfig | Mapping[str, Any] | str | os.PathLike[str] | None = None, /, **keys: Any
 ) -> FinetuneResult:
-    """Train a language model on rows, and write the trained model.
+    """Fine-tune a language model, and write the trained model.
 
-    An unfinished run in `output_dir` resumes at its latest checkpoint, with the same losses as if it had not stopped.
+    An unfinished run in `output_dir` resumes at its latest checkpoint. Its losses are the same as without the
+    interruption.
 
     Args:
         config: The configuration, a mapping of its keys, or the path of a YAML file.
-        **keys: Keys of `FinetuneConfig`, which take precedence.
+        **keys: Keys of `FinetuneConfig`, which take precedence over those of `config`.
 
     Returns:
         The folder of the model, its losses, and where the time went.
 
     Raises:
-        ValueError: If a key is unknown or a value not usable, no row can be trained on, or `output_dir` holds a
-            finished or another run.
+        ValueError: If a key is unknown, a value is invalid, no row can be trained on, or `output_dir` has a finished
+            run or a run with another configuration.
         skate.train.TrainingFailedError: If workers failed more than `max_failures` times.
     """
     return _Run(config_of(config, keys)).run()
 
 
 def config_of(config: Any, keys: Mapping[str, Any]) -> FinetuneConfig:
-    """Return the configuration that a caller gives as an object, a mapping, a path, or keys."""
+    """Return the configuration that is given as an object, a mapping, a path, or keys."""
     if isinstance(config, (str, os.PathLike)):
         return FinetuneConfig.from_yaml(config, **keys)
     if isinstance(config, FinetuneConfig):
@@ -141,41 +142,41 @@ class _Run:
     # ------------------------------------------------------------ before
 
     def _begin(self) -> bool:
-        """Prepare the output folder; return whether a run in it resumes."""
+        """Prepare the output folder. Return whether a run in it resumes."""
         config = self._config
-        found = (config.run_folder / "run.json").is_file()
+        resumes = (config.run_folder / "run.json").is_file()
         if config.overwrite_output_dir:
             for each in ("run", "prepared", "model", "adapter", _RESOLVED):
                 _remove(self._output / each)
-            found = False
-        if found and config.model_folder.exists():
+            resumes = False
+        if resumes and config.model_folder.exists():
             raise ValueError(
-                f"output_dir {str(self._output)!r} holds a finished run: set another one, or "
+                f"output_dir {str(self._output)!r} has a finished run: set another output_dir, or "
                 "overwrite_output_dir: true."
             )
-        if found and config.resume_from_checkpoint is False:
+        if resumes and config.resume_from_checkpoint is False:
             raise ValueError(
-                f"output_dir {str(self._output)!r} holds an unfinished run, and resume_from_checkpoint is false: set "
-                "another one, or overwrite_output_dir: true."
+                f"output_dir {str(self._output)!r} has an unfinished run, but resume_from_checkpoint is false: set "
+                "another output_dir, or overwrite_output_dir: true."
             )
-        if not found and config.resume_from_checkpoint is True:
+        if not resumes and config.resume_from_checkpoint is True:
             raise ValueError(f"there is no run to resume in output_dir {str(self._output)!r}.")
-        if found:
-            self._check_same()
+        if resumes:
+            self._check_unchanged()
         else:
             self._output.mkdir(parents=True, exist_ok=True)
             text = json.dumps(config.as_dict(), indent=2, default=str)
             (self._output / _RESOLVED).write_text(text, encoding="utf-8")
-        return found
+        return resumes
 
-    def _check_same(self) -> None:
-        """Check that the unfinished run in the output folder has this configuration."""
+    def _check_unchanged(self) -> None:
+        """Check that the unfinished run in the output folder has the same configuration."""
         earlier = json.loads((self._output / _RESOLVED).read_text(encoding="utf-8"))
         now = json.loads(json.dumps(self._config.as_dict(), default=str))
         changed = sorted(key for key in now if key not in _MAY_CHANGE and now[key] != earlier.get(key))
         if changed:
             raise ValueError(
-                f"output_dir {str(self._output)!r} holds an unfinished run with another {', '.join(changed)}: set "
+                f"output_dir {str(self._output)!r} has an unfinished run with a different {', '.join(changed)}: set "
                 "another output_dir, or overwrite_output_dir: true."
             )
 
@@ -190,7 +191,7 @@ class _Run:
         letters = prepared.summary["dead_letters"]
         if letters:
             log.warning(
-                "%d of %d rows are left out: %s. %s has them.",
+                "%d of %d rows are left out: %s. They are listed in %s.",
                 sum(letters.values()),
                 prepared.summary["rows_read"],
                 "; ".join(f"{reason} ({number})" for reason, number in letters.items()),
@@ -292,7 +293,7 @@ def workers_of(config: FinetuneConfig) -> tuple[int, bool]:
 
 
 def _cpus_for(workers: int) -> int:
-    """Return the CPUs of each worker, which are also its threads: an equal part of those that are free."""
+    """Return the number of CPUs, and of threads, of each worker: an equal share of the free CPUs."""
     import skate
 
     if not skate.is_initialized():
@@ -301,7 +302,7 @@ def _cpus_for(workers: int) -> int:
 
 
 def _history(run_folder: Path) -> list[dict[str, Any]]:
-    """Return the reports of rank 0, of which a restart may have repeated some: the last of each step."""
+    """Return the last report of rank 0 for each step. After a restart, some steps are reported twice."""
     lines = (run_folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     reports = [json.loads(line) for line in lines]
     rows = {each["metrics"]["step"]: each["metrics"] for each in reports if each["rank"] == 0}
@@ -309,7 +310,7 @@ def _history(run_folder: Path) -> list[dict[str, Any]]:
 
 
 def _preloaded(config: FinetuneConfig) -> list[str]:
-    """Return what the process imports from which workers are forked: importing it takes seconds."""
+    """Return the slow modules that the process from which workers are forked imports in advance."""
     from skate.llm._finetune.base_model import read_model_config
 
     kind = read_model_config(config.base_model).model_type

@@ -1,9 +1,9 @@
-"""Base models and tokenizers: how they are loaded, and what the configuration changes about them."""
+"""Base models, tokenizers and adapters, as the configuration describes them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ _TOKENIZER_TEMPLATES = ("tokenizer_default", "default", "auto")
 
 
 def import_transformers() -> Any:
-    """Return the package transformers.
+    """Import and return transformers.
 
     Raises:
         ImportError: If a package of the extra `llm` is missing.
@@ -35,7 +35,7 @@ def import_transformers() -> Any:
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """Keep transformers from drawing bars for files, which would mix with the progress of the run."""
+    """Disable the progress bars of transformers, which would interfere with the progress of the run."""
     settings = import_transformers().utils.logging
     was_enabled = settings.is_progress_bar_enabled()
     settings.disable_progress_bar()
@@ -47,7 +47,7 @@ def without_progress_bars() -> Iterator[None]:
 
 
 def with_model_folder(config: FinetuneConfig) -> FinetuneConfig:
-    """Return the configuration with a folder as its base model: a GGUF file is converted once.
+    """Return the configuration with a folder as its base model. A GGUF file is converted once.
 
     Raises:
         ValueError: If the file is corrupt or of a kind that is not supported.
@@ -80,7 +80,7 @@ def load_base_model(
         device: The device of a quantized model, which cannot be moved later.
 
     Raises:
-        ValueError: If the path holds no model.
+        ValueError: If the path has no model.
     """
     transformers = import_transformers()
     import torch
@@ -103,11 +103,11 @@ def read_model_config(path: str) -> Any:
     """Return the configuration of a base model.
 
     Raises:
-        ValueError: If the path holds no model.
+        ValueError: If the path has no model.
     """
     if not (Path(path) / "config.json").is_file():
         raise ValueError(
-            f"base_model is {path!r}, which has no config.json: it must be a folder with a model of transformers."
+            f"base_model is {path!r}, which has no config.json: it must be a folder in the format of transformers."
         )
     return import_transformers().AutoConfig.from_pretrained(path)
 
@@ -116,12 +116,13 @@ def check_context(config: FinetuneConfig) -> None:
     """Check that the base model exists, and that sequences fit into its context.
 
     Raises:
-        ValueError: If one of them does not hold.
+        ValueError: If it does not exist, or the sequences do not fit.
     """
     context = getattr(read_model_config(config.base_model), "max_position_embeddings", None)
     if context is not None and config.sequence_len > context:
         raise ValueError(
-            f"sequence_len is {config.sequence_len}, but the context of the base model has {context} tokens: lower it."
+            f"sequence_len is {config.sequence_len}, but the context of the base model has {context} tokens: lower "
+            "sequence_len."
         )
 
 
@@ -135,7 +136,7 @@ def load_tokenizer(config: FinetuneConfig) -> Any:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(config.base_model)
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"the tokenizer in {config.base_model} cannot be loaded: {error}") from error
+        raise ValueError(f"could not load the tokenizer in {config.base_model}: {error}") from error
     if config.special_tokens:
         tokenizer.add_special_tokens(dict(config.special_tokens))
     if config.chat_template is not None:
@@ -172,7 +173,7 @@ def _set_template(tokenizer: Any, given: str) -> None:
 
 
 def fit_embeddings(model: Any, tokenizer: Any, config: FinetuneConfig) -> bool:
-    """Enlarge the embeddings if the tokenizer has more tokens than the model; return whether it has.
+    """Enlarge the embeddings if the tokenizer has more tokens than the model. Return whether it has.
 
     Raises:
         ValueError: If an adapter would leave the new embeddings untrained.
@@ -183,14 +184,14 @@ def fit_embeddings(model: Any, tokenizer: Any, config: FinetuneConfig) -> bool:
     if config.adapter is not None and not config.lora_modules_to_save:
         raise ValueError(
             f"special_tokens or chat_template add {len(tokenizer) - rows} tokens, whose embeddings an adapter does not "
-            "train: add lora_modules_to_save: [embed_tokens, lm_head], or use tokens that the tokenizer has."
+            "train: set lora_modules_to_save: [embed_tokens, lm_head], or use tokens that the tokenizer already has."
         )
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     return True
 
 
 def stop_ids(model: Any, tokenizer: Any, template_stop: int | None) -> list[int]:
-    """Return the tokens that end a generation: those of the base model and that of the chat template."""
+    """Return the stop tokens of the base model, the tokenizer and the chat template."""
     configured = getattr(model.generation_config, "eos_token_id", None)
     if configured is None:
         known = []
@@ -201,7 +202,7 @@ def stop_ids(model: Any, tokenizer: Any, template_stop: int | None) -> list[int]
 
 
 def quantization_config(config: FinetuneConfig) -> Any:
-    """Return how transformers quantizes the base model, or None.
+    """Return the quantization config of transformers for the base model, or None.
 
     Raises:
         ImportError: If bitsandbytes is not installed.
@@ -219,10 +220,43 @@ def quantization_config(config: FinetuneConfig) -> Any:
     )
 
 
-def weights_of(model: Any) -> Mapping[str, int]:
-    """Return the number of parameters of a model: all, and those that are trained."""
+def count_parameters(model: Any) -> tuple[int, int]:
+    """Return the number of parameters of a model, and how many of them are trained."""
     parameters = list(model.parameters())
-    return {
-        "parameters": sum(each.numel() for each in parameters),
-        "trained": sum(each.numel() for each in parameters if each.requires_grad),
-    }
+    trained = (each for each in parameters if each.requires_grad)
+    return sum(each.numel() for each in parameters), sum(each.numel() for each in trained)
+
+
+def add_adapter(model: Any, config: FinetuneConfig) -> Any:
+    """Return the model with a new adapter, the only part that is trained. With `adapter: null`, return the model.
+
+    Raises:
+        ImportError: If peft is not installed.
+        ValueError: If no layer has one of the names in `lora_target_modules`.
+    """
+    if config.adapter is None:
+        return model
+    import torch
+
+    _optional.require_extra("llm", "an adapter", "peft")
+    peft = _optional.load("peft", "an adapter")
+    if config.load_in_4bit:
+        model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    # The initial adapter depends only on the seed, so all workers start with the same weights.
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        return peft.get_peft_model(model, _adapter_config(peft, config))
+
+
+def _adapter_config(peft: Any, config: FinetuneConfig) -> Any:
+    targets: Any = list(config.lora_target_modules) if config.lora_target_modules else "all-linear"
+    return peft.LoraConfig(
+        r=config.lora_r,
+        lora_alpha=int(config.lora_alpha) if float(config.lora_alpha).is_integer() else config.lora_alpha,
+        lora_dropout=config.lora_dropout,
+        target_modules=targets,
+        modules_to_save=list(config.lora_modules_to_save) or None,
+        bias="none",
+        task_type="CAUSAL_LM",
+        base_model_name_or_path=config.base_model,
+    )

@@ -1,4 +1,4 @@
-"""Checks of a configuration before it runs: what is trained, whether the model learns to stop, and what it costs."""
+"""Check a configuration before a run: which tokens are trained, whether the model learns to stop, time and memory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from skate.llm._finetune.config import FinetuneConfig
-from skate.llm._finetune.packing import Micro, collate, fill, row_lengths
+from skate.llm._finetune.packing import Micro, collate, fill, packed_difference, row_lengths
 from skate.llm._finetune.store import Prepared
 
-ROWS = 2_000  # rows that are read: enough to find what is wrong, and few enough to be quick
+ROWS = 2_000  # rows to read: enough to find problems, and few enough to be fast
 SHOWN = 3
 
 
@@ -29,26 +29,26 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What `check` has found. The configuration can be used if there are no problems.
+    """The result of `check`. The configuration is valid if there are no problems.
 
     Attributes:
         problems: Why the configuration must not be used.
         rows: The first rows, as pieces of text.
         stop_token: The token that ends a trained part.
-        rows_read: Rows that were read.
-        rows_kept: Rows that can be trained on.
-        dead_letters: Rows that are left out, by reason.
-        fill: Which part of the packed sequences has tokens; None without packing.
+        rows_read: The number of rows that were read.
+        rows_kept: The number of rows that can be trained on.
+        dead_letters: The number of rows that are left out, by reason.
+        fill: The fraction of the packed sequences that is filled with tokens; None without packing.
         leak: By how much the loss of a row changes when another is packed before it; None without packing.
         loss: The mean loss of the largest micro-batch.
-        worst_tokens: Tokens of that micro-batch.
-        parameters: Parameters of the model.
-        trained_parameters: Parameters that are trained.
-        step_seconds: Estimated seconds of a step.
-        steps: Steps of the run; of the rows that were read, if there are more.
-        total_seconds: Estimated seconds of these steps.
-        memory_bytes: Peak memory of the largest micro-batch and its update: of the GPU, or of this process.
-        seconds: How long the check took.
+        worst_tokens: The number of tokens in that micro-batch.
+        parameters: The number of parameters of the model.
+        trained_parameters: The number of parameters that are trained.
+        step_seconds: The estimated duration of a step in seconds.
+        steps: The number of steps of the run, as far as rows were read.
+        total_seconds: The estimated duration of these steps in seconds.
+        memory_bytes: The peak memory of training on the largest micro-batch: of the GPU, or of this process.
+        seconds: The duration of the check in seconds.
     """
 
     problems: list[str]
@@ -70,7 +70,7 @@ class CheckReport:
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as values that JSON can hold."""
+        """Return the report as a dict of JSON values."""
         return dataclasses.asdict(self)
 
 
@@ -80,7 +80,7 @@ def check(config: FinetuneConfig) -> CheckReport:
     Nothing is written to `output_dir`.
 
     Raises:
-        ValueError: If the check cannot even start, because no row can be trained on or the model does not load.
+        ValueError: If no row can be trained on, or the model cannot be loaded.
     """
     folder = Path(tempfile.mkdtemp(prefix="skate-check-"))
     try:
@@ -108,7 +108,7 @@ class _Check:
 
         from skate.llm._finetune import loop
         from skate.llm._finetune.api import workers_of
-        from skate.llm._finetune.base_model import weights_of
+        from skate.llm._finetune.base_model import count_parameters
         from skate.llm._finetune.store import prepare
 
         config = self._config
@@ -117,9 +117,9 @@ class _Check:
         workers, use_gpu = workers_of(config)
         plan = loop.make_plan(config, prepared, workers=max(1, workers))
         device = torch.device("cuda" if use_gpu else "cpu")
-        alone = dataclasses.replace(config, strategy="ddp")  # the model as one process sees it
-        module = loop.build_model(alone, device).to(device)
-        counts = weights_of(module)
+        unsharded = dataclasses.replace(config, strategy="ddp")
+        module = loop.build_model(unsharded, device).to(device)
+        parameters, trained_parameters = count_parameters(module)
         leak = self._check_leak(module, device) if config.sample_packing else None
         micro = plan.worst()
         loss, seconds, memory = self._train_worst(prepared, micro, module, device)
@@ -137,8 +137,8 @@ class _Check:
             leak=leak,
             loss=loss,
             worst_tokens=int(collate(prepared, micro)["input_ids"].numel()),
-            parameters=counts["parameters"],
-            trained_parameters=counts["trained"],
+            parameters=parameters,
+            trained_parameters=trained_parameters,
             step_seconds=seconds * micros,
             steps=plan.steps,
             total_seconds=seconds * micros * plan.steps,
@@ -149,7 +149,7 @@ class _Check:
     # ------------------------------------------------------------ data
 
     def _check_stop(self, prepared: Prepared) -> str:
-        """Check that every row trains a token that ends it; return that token."""
+        """Check that every row trains a stop token, and return the stop token."""
         tokenizer = self._encoder.tokenizer
         chats = any(each.type != "text" for each in self._config.datasets) and tokenizer.chat_template
         stop = self._encoder.stop_id if chats else tokenizer.eos_token_id
@@ -160,12 +160,13 @@ class _Check:
             missing += int(ids[mask.nonzero()[0][-1]]) not in ends
         if missing:
             self._problems.append(
-                f"{missing} of {len(prepared.starts) - 1} rows do not train a stop token: the model would not stop."
+                f"{missing} of {len(prepared.starts) - 1} rows do not train a stop token, so the model would not learn "
+                "to stop."
             )
         return str(tokenizer.convert_ids_to_tokens(int(stop)))
 
     def _pieces(self, prepared: Prepared, row: int) -> list[Piece]:
-        """Return a row as text, split where training starts or ends."""
+        """Return the text of a row, split where the trained parts start and end."""
         ids, mask = prepared.sequence(int(row) * prepared.sequences_per_row)
         pieces: list[Piece] = []
         start = 0
@@ -179,7 +180,6 @@ class _Check:
     # ------------------------------------------------------------ model
 
     def _check_leak(self, module: Any, device: Any) -> float:
-        from skate.llm._finetune.isolation import packed_difference
         from skate.llm._finetune.loop import autocast, check_isolation
 
         try:
@@ -192,7 +192,7 @@ class _Check:
     def _train_worst(
         self, prepared: Prepared, micro: Micro, module: Any, device: Any
     ) -> tuple[float, float, int]:
-        """Train on a micro-batch; return its mean loss, the seconds, and the peak memory in bytes."""
+        """Train on a micro-batch. Return its mean loss, the duration in seconds, and the peak memory in bytes."""
         import torch
 
         from skate.llm._finetune import loop
@@ -214,8 +214,8 @@ class _Check:
                 result = module(**batch)
             loss = (result[0] if isinstance(result, tuple) else result) / max(1, items)
             loss.backward()
-            slopes = [each.grad for each in module.parameters() if each.grad is not None]
-            moved = any(bool(slope.any()) for slope in slopes)
+            gradients = [each.grad for each in module.parameters() if each.grad is not None]
+            has_gradient = any(bool(each.any()) for each in gradients)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
             losses.append(float(loss.detach()))
@@ -223,8 +223,8 @@ class _Check:
             if not math.isfinite(losses[-1]):
                 self._problems.append(f"the loss of the largest micro-batch is {losses[-1]}.")
                 break
-            if not moved:
-                self._problems.append("no weight has a gradient: nothing would be trained.")
+            if not has_gradient:
+                self._problems.append("no weight has a gradient, so nothing would be trained.")
                 break
             if seconds[0] > 5:
                 break
@@ -232,7 +232,7 @@ class _Check:
 
 
 def _shortened(config: FinetuneConfig) -> FinetuneConfig:
-    """Return the configuration with the first rows of its datasets."""
+    """Return the configuration with only the first rows of its datasets."""
     from skate.llm._finetune.store import read
 
     def short(sources: Any) -> Any:

@@ -52,16 +52,16 @@ class DatasetConfig:
     """One source of training rows.
 
     Args:
-        path: Files that `skate.data` reads (`.jsonl`, `.json`, `.parquet`, `.csv`, `.txt`), a folder or a glob of them,
-            or a `skate.data.Dataset`.
+        path: A file (`.jsonl`, `.json`, `.parquet`, `.csv` or `.txt`), a folder or a glob of such files, or a
+            `skate.data.Dataset`.
         type: `chat` (rows with `messages`), `instruction` (`instruction`, `input`, `output`), `text` (`text`) or
             `preference` (`prompt`, `chosen`, `rejected`).
-        split: Part of the rows, such as `train`, `train[:100]` or `train[10%:20%]`.
+        split: A part of the rows, such as `train`, `train[:100]` or `train[10%:20%]`.
         field_messages: The column with the messages of a chat.
         field: The column with the text.
 
     Raises:
-        ValueError: If a value is not usable.
+        ValueError: If a value is invalid.
     """
 
     path: Any
@@ -85,7 +85,7 @@ class DatasetConfig:
 
     @classmethod
     def of(cls, given: Any) -> DatasetConfig:
-        """Return a source from its mapping in a file, a path, or a dataset."""
+        """Return the source that is given as a mapping, a path, or a dataset."""
         if isinstance(given, DatasetConfig):
             return given
         if not isinstance(given, Mapping):
@@ -94,7 +94,7 @@ class DatasetConfig:
         for key in given:
             if key not in names:
                 raise ValueError(
-                    f"datasets: unknown key {key!r}; known are {', '.join(names)}.{did_you_mean(key, names)}"
+                    f"datasets: unknown key {key!r}; known keys are {', '.join(names)}.{did_you_mean(key, names)}"
                 )
         if "path" not in given:
             raise ValueError("datasets: an entry has no path; name the files to read.")
@@ -109,65 +109,65 @@ class FinetuneConfig:
         base_model: A folder with a model in the format of Hugging Face transformers, or a GGUF file, which is converted
             once to float32 in the cache folder.
         datasets: The training data: a list of mappings with the keys of `DatasetConfig`.
-        test_datasets: Data to evaluate on, instead of a part of `datasets`.
-        val_set_size: Rows kept for evaluation: a number of rows, or a fraction below 1.
+        test_datasets: The data to evaluate on, instead of a part of `datasets`.
+        val_set_size: The rows that are kept for evaluation: their number, or a fraction below 1.
         output_dir: The folder for the run, its checkpoints and the trained model.
         overwrite_output_dir: Delete an earlier run in that folder. Otherwise an unfinished run resumes, and a finished
             one is an error.
         resume_from_checkpoint: `True` requires a run to resume; a path starts from that checkpoint; `False` refuses to
-            resume. By default an unfinished run resumes.
-        sequence_len: Most tokens of a row. Longer rows are left out and counted, never cut.
-        sample_packing: Fill each sequence with several rows, which do not see each other. On by default, except for
-            preference data.
-        micro_batch_size: Sequences that a worker processes at a time.
-        gradient_accumulation_steps: Micro-batches of a worker between two updates of the weights.
-        num_epochs: Passes over the data.
-        max_steps: Most updates of the weights.
+            resume. By default, an unfinished run resumes.
+        sequence_len: The maximum number of tokens of a row. Longer rows are left out and counted, never truncated.
+        sample_packing: Pack several rows into each sequence. They do not attend to each other. Enabled by default,
+            except for preference data.
+        micro_batch_size: The number of sequences that a worker processes at a time.
+        gradient_accumulation_steps: The number of micro-batches of a worker between two updates of the weights.
+        num_epochs: The number of passes over the data.
+        max_steps: The maximum number of updates of the weights.
         learning_rate: 2e-5 by default; 2e-4 with an adapter; 5e-6 for preference data.
         lr_scheduler: `cosine`, `linear` or `constant`, after the warm-up.
-        warmup_ratio: The part of the steps in which the learning rate rises from 0.
-        warmup_steps: The same as a number of steps; it takes precedence.
+        warmup_ratio: The fraction of the steps in which the learning rate rises from 0.
+        warmup_steps: The number of these steps; it takes precedence over `warmup_ratio`.
         optimizer: `adamw`.
         weight_decay: 0.01 by default; 0 with an adapter.
         adam_beta1: The decay of AdamW's first moment.
         adam_beta2: The decay of AdamW's second moment.
         adam_epsilon: The epsilon of AdamW.
-        max_grad_norm: Gradients are scaled down to this norm; 0 does not.
+        max_grad_norm: The norm to which gradients are scaled down; 0 for no limit.
         bf16: `auto` computes in bfloat16 where the GPU supports it, and keeps trained weights in float32. `full` also
             keeps them in bfloat16. `False` computes in float32.
         tf32: Let a GPU multiply float32 matrices in TF32.
         gradient_checkpointing: Recompute activations in the backward pass, which saves memory.
         attn_implementation: How transformers computes attention, such as `sdpa` or `flash_attention_2`.
-        adapter: `lora`, `qlora` (`lora` on a base in 4 bits), or None to train all weights.
+        adapter: `lora`, `qlora` (`lora` on a base model in 4 bits), or None to train all weights.
         lora_r: The rank of the adapter.
         lora_alpha: The scale of the adapter is `lora_alpha / lora_r`.
         lora_dropout: Dropout before the adapter.
         lora_target_modules: Names of the layers to adapt; all linear layers by default.
-        lora_target_linear: Adapt all linear layers but the output.
-        lora_modules_to_save: Modules to train in full beside the adapter, such as `embed_tokens`.
-        load_in_4bit: Quantize the base with bitsandbytes, as `adapter: qlora` does.
-        rl: `dpo` trains on preferences, with the base without its adapter as the reference.
+        lora_target_linear: Adapt all linear layers except the output layer.
+        lora_modules_to_save: Modules to train in full in addition to the adapter, such as `embed_tokens`.
+        load_in_4bit: Quantize the base model with bitsandbytes, as `adapter: qlora` does.
+        rl: `dpo` trains on preferences, with the base model without its adapter as the reference.
         beta: How strongly DPO keeps the model near the reference.
         train_on_inputs: Train on the whole conversation instead of the assistant's turns.
-        special_tokens: Tokens by role, such as `{"pad_token": "<pad>"}`.
+        special_tokens: Special tokens by role, such as `{"pad_token": "<pad>"}`.
         chat_template: `tokenizer_default`, `chatml`, a Jinja template, or the path of one.
-        logging_steps: Report the loss every so many steps.
-        saves_per_epoch: Checkpoints in each epoch.
-        save_steps: Steps between two checkpoints; it takes precedence.
-        save_total_limit: Checkpoints to keep.
-        evals_per_epoch: Evaluations in each epoch.
-        eval_steps: Steps between two evaluations; it takes precedence.
-        early_stopping_patience: End after so many evaluations without a better loss, and export the best model.
-        loss_chunk_size: Tokens whose logits exist at a time.
-        seed: Decides the order of rows, the initial adapter and dropout.
-        num_workers: Workers that train together; 0 trains in this process. One for each GPU by default, or one.
-        use_gpu: Whether workers have a GPU each; by default, if there is one.
-        max_failures: How often the run restarts from its latest checkpoint after a failure.
+        logging_steps: The number of steps between two reports of the loss.
+        saves_per_epoch: The number of checkpoints in each epoch.
+        save_steps: The number of steps between two checkpoints; it takes precedence over `saves_per_epoch`.
+        save_total_limit: The number of checkpoints to keep.
+        evals_per_epoch: The number of evaluations in each epoch.
+        eval_steps: The number of steps between two evaluations; it takes precedence over `evals_per_epoch`.
+        early_stopping_patience: Stop after this many evaluations without a better loss, and export the best model.
+        loss_chunk_size: The number of tokens whose logits are in memory at a time.
+        seed: The seed of the order of rows, the initial adapter and dropout.
+        num_workers: The number of workers; 0 trains in this process. Defaults to the number of GPUs, or 1.
+        use_gpu: Whether each worker gets a GPU. By default, workers get GPUs if there are enough.
+        max_failures: How many times the run restarts from its latest checkpoint after a failure.
         strategy: `ddp` keeps a copy of the model on each worker; `fsdp2` shards it.
         save_model: Write the trained model to `output_dir/model` at the end.
 
     Raises:
-        ValueError: If a value is not usable.
+        ValueError: If a value is invalid.
 
     Example:
         >>> FinetuneConfig(base_model="model", datasets=["rows.jsonl"], adapter="lora").learning_rate
@@ -239,10 +239,10 @@ class FinetuneConfig:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> FinetuneConfig:
-        """Return the configuration with some keys, which may be aliases.
+        """Return the configuration with the given keys, which may be aliases.
 
         Raises:
-            ValueError: If a key is unknown, given twice under different names, or has an unusable value.
+            ValueError: If a key is unknown, given twice under different names, or has an invalid value.
         """
         found = _canonical(given)
         for name in ("base_model", "datasets"):
@@ -276,7 +276,7 @@ class FinetuneConfig:
         return cls.of({**_canonical(given), **_canonical(changes)})
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all keys with their values, as YAML can hold them; a dataset passed from Python becomes a note."""
+        """Return all keys with values that YAML can represent. A dataset becomes the name of its class."""
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         for name in ("datasets", "test_datasets"):
             values[name] = [
@@ -388,7 +388,7 @@ class FinetuneConfig:
         types = {each.type for each in (*self.datasets, *self.test_datasets)}
         if self.rl == "dpo":
             if types != {"preference"}:
-                raise ValueError("rl: dpo needs datasets of type `preference` alone.")
+                raise ValueError("rl: dpo needs datasets of type `preference` only.")
             if self.adapter is None:
                 raise ValueError(
                     "rl: dpo needs adapter: lora. The reference is the base model without its adapter; without an "
@@ -413,7 +413,7 @@ class FinetuneConfig:
 
 
 def _canonical(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a configuration under our names."""
+    """Return a configuration with aliases replaced by the names of the fields."""
     names = [each.name for each in dataclasses.fields(FinetuneConfig)]
     found: dict[str, Any] = {}
     for key, value in given.items():

@@ -1,4 +1,4 @@
-"""The trained model as a folder that transformers and servers load."""
+"""Export the trained model as a folder that transformers and servers can load."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from skate.llm._finetune.masking import Encoder
 
 
 def export(config: FinetuneConfig, checkpoint: Path, destination: Path) -> None:
-    """Write the model of a checkpoint.
+    """Write the model of a checkpoint to a folder.
 
-    The folder has the weights as safetensors, the configuration, the tokenizer with its chat template, and a generation
-    config with the stop tokens. An adapter is merged into the base model, and also written by itself next to
-    `destination`, in `adapter`. Everything is written to a temporary folder first, so that a half-written model is
-    never found.
+    The folder contains the weights as safetensors, the configuration, the tokenizer with its chat template, and a
+    generation config with the stop tokens. An adapter is merged into the base model, and also written on its own to the
+    folder `adapter` next to `destination`. Everything is written to a temporary folder first, so that `destination`
+    never contains an incomplete model.
 
     Args:
         config: The configuration of the run.
         checkpoint: The folder of a checkpoint.
-        destination: The folder to write; an earlier one is replaced.
+        destination: The folder to write. An existing folder is replaced.
     """
     tokenizer = load_tokenizer(config)
     model = load_trained(config, checkpoint)
@@ -51,7 +51,7 @@ def export(config: FinetuneConfig, checkpoint: Path, destination: Path) -> None:
 
 
 def load_trained(config: FinetuneConfig, checkpoint: Path) -> Any:
-    """Return the model of a checkpoint in float32 on the CPU; with its adapter, if it has one, not merged."""
+    """Return the model of a checkpoint in float32 on the CPU. If it has an adapter, the adapter is not merged."""
     import torch
 
     from skate.llm._finetune.loop import build_model
@@ -72,7 +72,7 @@ def load_trained(config: FinetuneConfig, checkpoint: Path) -> Any:
 
 
 def _stored_dtype(config: FinetuneConfig) -> Any:
-    """Return the type of the weights in the files of the base model."""
+    """Return the data type of the weights in the files of the base model."""
     import torch
 
     base = read_model_config(config.base_model)
@@ -82,7 +82,7 @@ def _stored_dtype(config: FinetuneConfig) -> Any:
 
 @contextmanager
 def _replacing(destination: Path) -> Iterator[Path]:
-    """Yield a temporary folder, and put it in the place of another when all is written."""
+    """Yield a temporary folder, which replaces the destination when the context exits without an error."""
     partial, old = (destination.with_name(f"{destination.name}.{each}") for each in ("partial", "old"))
     for folder in (partial, old):
         shutil.rmtree(folder, ignore_errors=True)

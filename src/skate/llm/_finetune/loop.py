@@ -1,4 +1,4 @@
-"""The training function, which every worker of a fine-tuning run executes."""
+"""The training loop, which every worker of a fine-tuning run executes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from skate.llm._finetune.config import FinetuneConfig
-from skate.llm._finetune.isolation import LARGEST_DIFFERENCE, packed_difference
-from skate.llm._finetune.packing import Bin, Micro, Plan, collate, divide, evaluation_bins
+from skate.llm._finetune.packing import (
+    LARGEST_DIFFERENCE,
+    Bin,
+    Micro,
+    Plan,
+    collate,
+    divide,
+    evaluation_bins,
+    packed_difference,
+)
 from skate.llm._finetune.schedule import Intervals, Progress, learning_rate
 from skate.llm._finetune.store import Prepared, open_prepared
 
@@ -26,7 +34,7 @@ def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
         settings: `config`, a `FinetuneConfig`, and `prepared`, the folder of the prepared data.
 
     Returns:
-        Where the time went, and what was trained.
+        The durations of the parts of the run, and its progress.
     """
     trainer = Trainer(settings["config"], open_prepared(settings["prepared"]))
     trainer.run()
@@ -99,11 +107,11 @@ class Trainer:
             self._report(metrics, saves=saves)
 
     def _train_step(self, step: int) -> tuple[Any, Any, float]:
-        """Update the weights once; return this worker's part of the loss, the norm of gradients, and the rate."""
+        """Update the weights once. Return this worker's share of the loss, the gradient norm, and the learning rate."""
         import torch
 
         config, strategy = self.config, self.strategy
-        # Dropout depends on the step alone, so that a resumed run repeats it.
+        # Dropout depends only on the step and the rank, so a resumed run repeats it.
         torch.manual_seed((config.seed * 1_000_003 + step) * 4_099 + self.rank)
         strategy.module.train()
         rate = learning_rate(config, step, self.plan.steps)
@@ -115,7 +123,7 @@ class Trainer:
         for number, micro in enumerate(micros):
             with strategy.accumulating(last=number == len(micros) - 1):
                 loss, _ = self._forward(micro)
-                # Gradients are averaged over the workers: the product undoes that.
+                # Gradients are averaged over the workers; the factor turns the average into a sum.
                 (loss * (self.workers / items)).backward()
             total += loss.detach() / items
         norm = self._clip()
@@ -125,13 +133,13 @@ class Trainer:
         return total, norm, rate
 
     def _items(self, step: int) -> int:
-        """Return what the loss of a step is divided by: the trained tokens of all workers, or their pairs."""
+        """Return the divisor of the loss of a step: the number of trained tokens, or of pairs, of all workers."""
         if self.config.rl == "dpo":
             return sum(len(each) for each in self.plan.step_bins(step))
         return self.plan.trained_tokens(step)
 
     def _forward(self, micro: Micro) -> tuple[Any, Any]:
-        """Return the sum of losses of a micro-batch and, for preferences, the number of pairs in the right order."""
+        """Return the summed loss of a micro-batch and, for preferences, the number of pairs in the right order."""
         flat = is_flat(self.config)
         batch = {
             name: each.to(self.device, non_blocking=True)
@@ -142,7 +150,7 @@ class Trainer:
         return result if isinstance(result, tuple) else (result, None)
 
     def _clip(self) -> Any:
-        """Limit the norm of the gradients; return what it was, without waiting for the device."""
+        """Clip the norm of the gradients. Return the norm before clipping, without waiting for the device."""
         import torch
 
         weights = [each for each in self.strategy.module.parameters() if each.grad is not None]
@@ -151,7 +159,7 @@ class Trainer:
         return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def _evaluate(self) -> dict[str, float]:
-        """Return the loss on the rows for evaluation."""
+        """Return the loss on the evaluation rows."""
         import torch
 
         config = self.config
@@ -170,7 +178,7 @@ class Trainer:
         return {"eval_loss": self._sum(total) / trained_tokens(self.prepared, bins)}
 
     def _sum(self, value: Any) -> float:
-        """Return the sum of a value of all workers."""
+        """Return the sum of a value over all workers."""
         import torch.distributed as dist
 
         if self.workers > 1:
@@ -205,13 +213,14 @@ class Trainer:
             progress: Progress = self.strategy.load(Path(folder), self.optimizer)
         if progress.batch != batch:
             raise ValueError(
-                f"the checkpoint is of a run with {progress.batch} sequences in a step, and this one has {batch}: set "
-                "micro_batch_size and gradient_accumulation_steps for the number of workers, or another output_dir."
+                f"the checkpoint is from a run with {progress.batch} sequences per step, but this run has {batch}: "
+                "adapt micro_batch_size and gradient_accumulation_steps to the number of workers, or set another "
+                "output_dir."
             )
         return progress
 
     def summary(self) -> dict[str, Any]:
-        """Return where the time went, and what was trained."""
+        """Return the durations of the parts of the run, and its progress."""
         import torch
 
         found: dict[str, Any] = {
@@ -234,7 +243,7 @@ class Trainer:
             self._times[what] += time.perf_counter() - start
 
 
-# ------------------------------------------------------------ parts that `check` uses too
+# ------------------------------------------------------------ also used by `check`
 
 
 def make_plan(config: FinetuneConfig, prepared: Prepared, *, workers: int) -> Plan:
@@ -261,12 +270,12 @@ def build_model(config: FinetuneConfig, device: Any) -> Any:
     import torch
 
     from skate.llm._finetune.base_model import (
+        add_adapter,
         fit_embeddings,
         load_base_model,
         load_tokenizer,
         quantization_config,
     )
-    from skate.llm._finetune.lora import add_adapter
     from skate.llm._finetune.loss import LanguageModelLoss, PreferenceLoss
 
     if device.type == "cuda" and config.tf32:
@@ -297,14 +306,14 @@ def check_isolation(config: FinetuneConfig, module: Any, device: Any) -> float:
     most = LARGEST_DIFFERENCE["bfloat16" if uses_bf16(config, device) else "float32"]
     if not difference <= most:
         raise ValueError(
-            f"rows that are packed into one sequence see each other: the loss of a row changes by {difference:.2g} if "
-            "another row is before it. Set sample_packing: false, or another attn_implementation."
+            f"rows that are packed into one sequence see each other: the loss of a row changes by {difference:.2g} "
+            "when another row precedes it. Set sample_packing: false, or another attn_implementation."
         )
     return difference
 
 
 def distribute(config: FinetuneConfig, model: Any, device: Any) -> Any:
-    """Return the model in the way that the configuration distributes it."""
+    """Return the model, distributed over the workers as the configuration says."""
     import torch
 
     from skate.llm._finetune.strategies import Replicated, Sharded
@@ -315,7 +324,7 @@ def distribute(config: FinetuneConfig, model: Any, device: Any) -> Any:
 
 
 def make_optimizer(config: FinetuneConfig, module: Any, device: Any) -> Any:
-    """Return AdamW for the trained weights; vectors, which are norms and biases, do not decay."""
+    """Return AdamW for the trained weights. Vectors, which are norms and biases, have no weight decay."""
     import torch
 
     trained = [each for each in module.parameters() if each.requires_grad]
@@ -334,7 +343,7 @@ def make_optimizer(config: FinetuneConfig, module: Any, device: Any) -> Any:
 
 
 def uses_bf16(config: FinetuneConfig, device: Any) -> bool:
-    """Return whether to compute in bfloat16; `auto` does on GPUs that support it."""
+    """Return whether to compute in bfloat16. `auto` does so on GPUs that support it."""
     import torch
 
     if config.bf16 == "auto":
@@ -343,7 +352,7 @@ def uses_bf16(config: FinetuneConfig, device: Any) -> bool:
 
 
 def weight_dtype(config: FinetuneConfig, device: Any) -> Any:
-    """Return the type of the base model's weights: bfloat16 if they are not trained, or if `bf16: full` says so."""
+    """Return the data type of the base model's weights: bfloat16 if they are frozen, or with `bf16: full`."""
     import torch
 
     narrow = uses_bf16(config, device) and (config.adapter is not None or config.bf16 == "full")
@@ -351,7 +360,7 @@ def weight_dtype(config: FinetuneConfig, device: Any) -> Any:
 
 
 def autocast(config: FinetuneConfig, device: Any) -> Any:
-    """Return the context of a forward pass."""
+    """Return the autocast context of a forward pass."""
     import torch
 
     if not uses_bf16(config, device) or config.strategy != "ddp":
@@ -360,18 +369,18 @@ def autocast(config: FinetuneConfig, device: Any) -> Any:
 
 
 def is_flat(config: FinetuneConfig) -> bool:
-    """Return whether micro-batches are one sequence without padding, which flash attention needs."""
+    """Return whether a micro-batch is one sequence without padding, as flash attention requires."""
     return config.rl is None and "flash" in (config.attn_implementation or "")
 
 
 def trained_tokens(prepared: Prepared, bins: list[Bin]) -> int:
-    """Return the number of trained tokens of some sequences of rows."""
+    """Return the number of trained tokens in packed sequences."""
     trained = prepared.trained()
     return sum(int(trained[row]) for each in bins for row in each)
 
 
 def without_data(config: FinetuneConfig) -> FinetuneConfig:
-    """Return a configuration that can be sent to workers, without datasets."""
+    """Return the configuration without the data of its datasets, so that it can be sent to workers."""
     return dataclasses.replace(
         config,
         datasets=tuple(dataclasses.replace(each, path=str(each.path)) for each in config.datasets),

@@ -1,9 +1,9 @@
-"""Losses of language models, with the logits of a few tokens at a time.
+"""Losses of language models that keep the logits of only a few tokens in memory.
 
-Logits are the largest tensor of training: 4,096 tokens of a vocabulary of 128,000 take 2 GB in float32, and the plain
-cross-entropy needs several copies. Here the hidden states of the trained tokens pass through the output layer in
-chunks, and each chunk's gradient is computed while its logits exist. Losses are sums; the loop divides by the number of
-tokens that all workers train in a step.
+Logits are the largest tensor of training: for 4,096 tokens and a vocabulary of 128,000 they take 2 GB in float32, and
+the plain cross-entropy needs several copies. Here the hidden states of the trained tokens pass through the output layer
+in chunks, and the gradient of each chunk is computed while its logits are in memory. Losses are sums; the training loop
+divides them by the number of tokens that all workers train in a step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IGNORED = -100  # the label of a token that is not trained
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """The sum of cross-entropies of a linear output layer, whose gradients are computed in the forward pass."""
+    """The summed cross-entropy of a linear output layer. The forward pass also computes the gradients."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Any, weight: Any, bias: Any, targets: Any, size: int) -> Any:
@@ -42,27 +42,27 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             total += (normalizer.squeeze(-1) - logits.gather(-1, target[:, None]).squeeze(-1)).sum()
             if hidden_grad is None and weight_grad is None and bias_grad is None:
                 continue
-            slope = logits.sub_(normalizer).exp_()  # probabilities, in the memory of the logits
-            slope.scatter_add_(-1, target[:, None], slope.new_full((len(target), 1), -1.0))
-            narrow = slope.to(weight.dtype)
+            logits_grad = logits.sub_(normalizer).exp_()  # probabilities, in the memory of the logits
+            logits_grad.scatter_add_(-1, target[:, None], logits_grad.new_full((len(target), 1), -1.0))
+            narrow = logits_grad.to(weight.dtype)
             if hidden_grad is not None:
                 hidden_grad[start : start + size] = narrow @ weight
             if weight_grad is not None:
                 weight_grad += narrow.T @ part
             if bias_grad is not None:
-                bias_grad += slope.sum(0)
+                bias_grad += logits_grad.sum(0)
         ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
-        ctx.kinds = weight.dtype, None if bias is None else bias.dtype
+        ctx.dtypes = weight.dtype, None if bias is None else bias.dtype
         return total
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         hidden, weight, bias = ctx.saved_tensors
-        weight_kind, bias_kind = ctx.kinds
+        weight_dtype, bias_dtype = ctx.dtypes
         return (
             None if hidden is None else hidden * grad.to(hidden.dtype),
-            None if weight is None else (weight * grad).to(weight_kind),
-            None if bias is None else (bias * grad).to(bias_kind),
+            None if weight is None else (weight * grad).to(weight_dtype),
+            None if bias is None else (bias * grad).to(bias_dtype),
             None,
             None,
         )
@@ -76,19 +76,19 @@ def chunked_cross_entropy(
     bias: torch.Tensor | None = None,
     chunk_size: int = 1024,
 ) -> torch.Tensor:
-    """Return the sum of the cross-entropies of a linear output layer.
+    """Return the summed cross-entropy of a linear output layer.
 
     Args:
         hidden: Hidden states, one row for each token.
         weight: The weight of the output layer, one row for each entry of the vocabulary.
         targets: The tokens to predict.
         bias: The bias of the output layer.
-        chunk_size: Tokens whose logits exist at a time.
+        chunk_size: The number of tokens whose logits are in memory at a time.
     """
     if torch.is_autocast_enabled(hidden.device.type):
-        kind = torch.get_autocast_dtype(hidden.device.type)
-        hidden, weight = hidden.to(kind), weight.to(kind)
-        bias = None if bias is None else bias.to(kind)
+        dtype = torch.get_autocast_dtype(hidden.device.type)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
     result: torch.Tensor = _ChunkedCrossEntropy.apply(hidden, weight, bias, targets, chunk_size)  # type: ignore[no-untyped-call]
     return result
 
@@ -96,7 +96,7 @@ def chunked_cross_entropy(
 def token_losses(
     hidden: torch.Tensor, head: Callable[[Any], Any], targets: torch.Tensor, chunk_size: int
 ) -> torch.Tensor:
-    """Return the cross-entropy of each token; the backward pass computes the logits again, chunk by chunk."""
+    """Return the cross-entropy of each token. The backward pass recomputes the logits chunk by chunk."""
 
     def losses(part: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(head(part).float(), target, reduction="none")
@@ -114,7 +114,7 @@ class LanguageModelLoss(torch.nn.Module):
 
     Args:
         model: A causal language model of transformers, or of peft around one.
-        chunk_size: Tokens whose logits exist at a time.
+        chunk_size: The number of tokens whose logits are in memory at a time.
     """
 
     def __init__(self, model: Any, *, chunk_size: int = 1024) -> None:
@@ -122,7 +122,7 @@ class LanguageModelLoss(torch.nn.Module):
         self.model = model
         self.chunk_size = chunk_size
         plain = model.get_base_model() if hasattr(model, "get_base_model") else model
-        # Not as attributes of the module: their parameters are those of `model`.
+        # In tuples, so that the module does not register the parameters of `model` twice.
         self._parts: tuple[Any, Any] = (plain.get_decoder(), plain.get_output_embeddings())
         self._plain: tuple[Any] = (plain,)
         self.is_linear = (
@@ -131,7 +131,7 @@ class LanguageModelLoss(torch.nn.Module):
         self.is_chunked = self._matches_model()
 
     def forward(self, input_ids: Any, position_ids: Any, labels: Any) -> Any:
-        """Return the sum of the losses of the trained tokens."""
+        """Return the summed loss of the trained tokens."""
         if not self.is_chunked:
             logits = self.logits(input_ids, position_ids)
             kept = labels != IGNORED
@@ -143,11 +143,11 @@ class LanguageModelLoss(torch.nn.Module):
         return chunked_cross_entropy(hidden, head.weight, targets, bias=head.bias, chunk_size=self.chunk_size)
 
     def logits(self, input_ids: Any, position_ids: Any) -> Any:
-        """Return the logits of all tokens, as the model itself computes them."""
+        """Return the logits of all tokens as the model computes them."""
         return self._plain[0](input_ids=input_ids, position_ids=position_ids, use_cache=False).logits
 
     def sequence_log_probs(self, input_ids: Any, position_ids: Any, labels: Any) -> Any:
-        """Return the sum of the log-probabilities of the trained tokens of each line of a batch."""
+        """Return the summed log-probability of the trained tokens in each line of a batch."""
         line = (labels != IGNORED).nonzero()[:, 0]
         if self.is_chunked:
             hidden, targets = self._trained_states(input_ids, position_ids, labels)
@@ -167,9 +167,9 @@ class LanguageModelLoss(torch.nn.Module):
 
     @torch.no_grad()
     def _matches_model(self) -> bool:
-        """Return whether the output layer alone gives the logits of the model.
+        """Return whether the output of the output layer is the model's logits.
 
-        Some models scale or limit their logits afterwards. For those the model computes the logits of all tokens.
+        Some models scale or cap their logits afterwards. These models compute the logits of all tokens at once.
         """
         decoder, head = self._parts
         if head is None:
@@ -188,8 +188,8 @@ class LanguageModelLoss(torch.nn.Module):
         same = bool(torch.allclose(expected, found, rtol=1e-3, atol=1e-3))
         if not same:
             log.warning(
-                "%s changes its logits after the output layer: they are computed for all tokens at once, which needs "
-                "more memory.",
+                "%s changes its logits after the output layer, so they are computed for all tokens at once, which "
+                "needs more memory.",
                 type(self._plain[0]).__name__,
             )
         return same
@@ -201,8 +201,8 @@ class PreferenceLoss(torch.nn.Module):
     The first half of a batch has the preferred sequences, the second half the rejected ones, in the same order.
 
     Args:
-        language_model: The model; a LoRA model of peft inside.
-        beta: How strongly the model is kept near the reference.
+        language_model: The loss of a peft model with a LoRA adapter.
+        beta: How strongly the model is kept close to the reference.
     """
 
     def __init__(self, language_model: LanguageModelLoss, *, beta: float) -> None:
@@ -211,13 +211,13 @@ class PreferenceLoss(torch.nn.Module):
         self.beta = beta
 
     def forward(self, input_ids: Any, position_ids: Any, labels: Any) -> Any:
-        """Return the sum of the losses of the pairs, and how many pairs the model orders rightly."""
+        """Return the summed loss of the pairs, and the number of pairs that the model ranks correctly."""
         batch = input_ids, position_ids, labels
-        # The reference comes first: switching the adapter must not disturb the graph of the trained model.
+        # The reference is computed first, because disabling the adapter must not affect the graph of the trained model.
         with torch.no_grad(), self.language_model.model.disable_adapter():
             reference = self.language_model.sequence_log_probs(*batch)
         chosen, rejected = (self.language_model.sequence_log_probs(*batch) - reference).chunk(2)
-        # A worker without rows in this step has two sequences without trained tokens.
+        # A worker that has no rows in this step gets two sequences without trained tokens.
         real = (labels[: len(labels) // 2] != IGNORED).any(-1)
         margin = self.beta * (chosen - rejected)
         loss = (-functional.logsigmoid(margin) * real).sum()

@@ -1,9 +1,9 @@
-"""Token ids of rows, and the mask of the tokens that are trained.
+"""Encode rows as token ids, with a mask of the tokens that are trained.
 
-Only what the assistant writes is trained, up to and including the token that ends its turn. The templates of most
-models do not mark these parts, so they are found by rendering: what `messages[:i + 1]` adds to the generation prompt of
-`messages[:i]` is the turn `i`. Each turn is checked against the rendering of the whole conversation; a row for which
-this does not hold is refused with the reason.
+Only the turns of the assistant are trained, up to and including the token that ends a turn. The templates of most
+models do not mark the turns, so they are found by rendering: turn `i` is the text that the rendering of
+`messages[:i + 1]` adds to the generation prompt of `messages[:i]`. Each turn is checked against the rendering of the
+whole conversation. If they do not match, the row is rejected with the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from skate.llm._finetune.rows import Chat, Instruction, Preference, Row, RowError, Text
 
-_PROBE = "\ue000answer\ue001"  # characters for private use, which no text contains
+_PROBE = "\ue000answer\ue001"  # private-use characters, which no text should contain
 Span = tuple[int, int]
 
 
@@ -28,7 +28,7 @@ class Encoded:
 
     @property
     def trained(self) -> int:
-        """The number of tokens that are predicted and trained. Nothing predicts the first token."""
+        """The number of trained tokens. The first token is not counted, because nothing predicts it."""
         return sum(self.mask[1:])
 
 
@@ -37,14 +37,14 @@ class Encoder:
 
     Args:
         tokenizer: A fast tokenizer of transformers.
-        train_on_inputs: Train on all tokens of conversations.
+        train_on_inputs: Whether to train on all tokens of a conversation.
     """
 
     def __init__(self, tokenizer: Any, *, train_on_inputs: bool = False) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
-                "the tokenizer is not a fast one, which knows the characters of each token: convert it to "
-                "tokenizer.json with transformers."
+                "the tokenizer must be a fast tokenizer, which maps tokens to characters: convert it to tokenizer.json "
+                "with transformers."
             )
         self.tokenizer = tokenizer
         self.train_on_inputs = train_on_inputs
@@ -56,8 +56,8 @@ class Encoder:
         """Return the sequences of a row: two for a preference, otherwise one.
 
         Raises:
-            RowError: If the row has nothing to train, or its trained part cannot be determined.
-            ValueError: If the template or the tokenizer cannot be used at all.
+            RowError: If the row has no trained tokens, or they cannot be determined.
+            ValueError: If the template or the tokenizer is unusable for any row.
         """
         match row:
             case Chat():
@@ -111,7 +111,7 @@ class Encoder:
         end = self.tokenizer.eos_token_id
         if end is None:
             raise ValueError(
-                "the tokenizer has no eos_token, so the model would not learn to stop: set special_tokens.eos_token."
+                "the tokenizer has no eos_token, so the model would never learn to stop: set special_tokens.eos_token."
             )
         if encoded.ids[-1] == end:
             return Encoded(encoded.ids, [*encoded.mask[:-1], True])
@@ -121,7 +121,7 @@ class Encoder:
 
     @property
     def stop_id(self) -> int:
-        """The token with which the chat template ends the assistant's turns.
+        """The token that ends the assistant's turns in the chat template.
 
         Raises:
             ValueError: If there is no template, or it ends turns without a special token.
@@ -160,12 +160,12 @@ class Encoder:
             text = self.tokenizer.apply_chat_template(
                 chat.messages[:until], tools=chat.tools, tokenize=False, add_generation_prompt=prompt
             )
-        except Exception as error:  # templates raise errors of their own, and of Python
-            raise RowError("the chat template refuses the conversation", str(error)) from error
+        except Exception as error:  # a template can raise any error
+            raise RowError("the chat template rejects the conversation", str(error)) from error
         return str(text)
 
     def _turn(self, chat: Chat, whole: str, index: int) -> Span:
-        """Return where the assistant's turn is in the rendered conversation, with its stop token."""
+        """Return the span of an assistant turn in the rendered conversation, including its stop token."""
         message = chat.messages[index]
         before = self._render(chat, index, prompt=True)
         until = self._render(chat, index + 1)
@@ -173,14 +173,14 @@ class Encoder:
             start, end = len(before), len(until)
             text = until[start:]
             lead, found, _ = text.partition(message["content"].strip())
-            # A template may render the content in its own way; the turn must not start with a token for its role.
+            # A template may change the content, but the turn must not start with a token for its role.
             if self._has_special(lead if found else text, only_first=not found):
                 raise RowError(
                     "the chat template ignores add_generation_prompt",
                     f"the turn starts with {lead[:20]!r}, which the server adds and the model must not learn",
                 )
             return self._cut(whole, start, end)
-        # Some templates render a turn in another way once others follow it, such as without its reasoning.
+        # Some templates render a turn differently when others follow it, for example without its reasoning.
         return self._turn_by_content(chat, whole, index)
 
     def _turn_by_content(self, chat: Chat, whole: str, index: int) -> Span:
@@ -205,7 +205,7 @@ class Encoder:
         return len(before), end
 
     def _cut(self, whole: str, start: int, end: int) -> Span:
-        """Return a turn without what follows its stop token, such as a line break."""
+        """Return the span of a turn without the white space after its stop token."""
         stop = str(self.tokenizer.convert_ids_to_tokens(self.stop_id))
         text = whole[start:end]
         at = text.rfind(stop)
@@ -223,7 +223,7 @@ class Encoder:
     # ------------------------------------------------------------ tokens
 
     def _encode_spans(self, text: str, spans: Sequence[Span], *, add_special_tokens: bool = False) -> Encoded:
-        """Return the tokens of a text, of which those inside the spans are trained."""
+        """Return the tokens of a text. Those inside the spans are trained."""
         found = self.tokenizer(text, add_special_tokens=add_special_tokens, return_offsets_mapping=True)
         ids, offsets = list(found["input_ids"]), found["offset_mapping"]
         if self._crosses(offsets, spans):
@@ -241,10 +241,10 @@ class Encoder:
     def _split(
         self, text: str, spans: Sequence[Span], whole: list[int], add_special_tokens: bool
     ) -> tuple[list[int], list[Span]]:
-        """Return the tokens of a text that is split where a prompt ends, as a server's prompt is.
+        """Return the tokens of a text that is split at the borders of the spans before it is tokenized.
 
-        A tokenizer may join the last character of a prompt with the first of the answer, which never happens when the
-        model is served.
+        A tokenizer may join the last character of a prompt with the first character of the answer. This never happens
+        when the model is served.
         """
         borders = [0, *(border for span in spans for border in span), len(text)]
         ids: list[int] = []

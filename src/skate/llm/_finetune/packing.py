@@ -1,7 +1,7 @@
-"""Which rows are in which step, and the tensors of a micro-batch.
+"""Which rows are in which step, the tensors of a micro-batch, and whether packed rows see each other.
 
-Everything is a function of the seed and the step, so a resumed run needs only the number of its next step. A step has
-the same rows for any division of its sequences into workers and micro-batches.
+Everything is a function of the seed and the step, so a resumed run needs only the number of its next step. The rows of
+a step do not depend on how its sequences are divided among workers and micro-batches.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 WINDOW = 4096  # rows that are packed together: more fill sequences better, fewer keep the order more random
 
+# The largest difference that rounding explains; a leak changes the loss of a row by much more.
+LARGEST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 3e-2}
+_PROBE_TOKENS = 16  # of each of the two rows with which a leak is measured
+
 Bin = tuple[int, ...]  # the rows of one sequence
 
 
 def pack(rows: Sequence[int], lengths: Sequence[int], capacity: int) -> list[Bin]:
-    """Return sequences of rows, each of at most `capacity` tokens: the longest row first, where it fits best.
+    """Pack rows into sequences of at most `capacity` tokens. The longest row is placed first, where it fits best.
 
     >>> pack([0, 1, 2, 3], lengths=[6, 5, 3, 2], capacity=8)
     [(0, 3), (1, 2)]
@@ -46,7 +50,7 @@ def pack(rows: Sequence[int], lengths: Sequence[int], capacity: int) -> list[Bin
 def pack_in_windows(
     rows: Sequence[int], lengths: Sequence[int], capacity: int, *, window: int = WINDOW
 ) -> list[Bin]:
-    """Return sequences of rows that are packed with rows near them."""
+    """Pack rows into sequences, one window of consecutive rows at a time."""
     return [
         each
         for start in range(0, len(rows), window)
@@ -56,7 +60,7 @@ def pack_in_windows(
 
 @dataclass(frozen=True)
 class Micro:
-    """A micro-batch of one worker: its sequences of rows; empty if the last step has too few for it."""
+    """The sequences of one worker's micro-batch. It may be empty in the last step."""
 
     bins: tuple[Bin, ...]
 
@@ -66,14 +70,14 @@ class Plan:
 
     Args:
         prepared: The rows.
-        capacity: Most tokens of a sequence.
+        capacity: The maximum number of tokens of a sequence.
         packed: Whether a sequence has several rows.
-        micro_batch_size: Sequences of a micro-batch.
-        accumulation: Micro-batches of a worker in a step.
+        micro_batch_size: The number of sequences in a micro-batch.
+        accumulation: The number of micro-batches of a worker in a step.
         workers: The number of workers.
-        epochs: Passes over the rows; the last may be partial.
-        max_steps: Most steps.
-        seed: Decides the order.
+        epochs: The number of passes over the rows. The last may be partial.
+        max_steps: The maximum number of steps.
+        seed: The seed of the order of rows.
     """
 
     def __init__(
@@ -99,7 +103,7 @@ class Plan:
         self._batch = micro_batch_size * accumulation * workers
         self._seed = seed
         self._bins: dict[int, list[Bin]] = {}
-        # The number of sequences differs between epochs, because other rows are packed together.
+        # The number of sequences differs between epochs, because different rows are packed together.
         self._first_steps = [0]
         whole = math.ceil(epochs)
         for epoch in range(whole):
@@ -118,7 +122,7 @@ class Plan:
 
     @property
     def first_epoch_steps(self) -> int:
-        """The number of steps of a whole epoch."""
+        """The number of steps of the first epoch, if it is complete."""
         return self.steps_of_epoch(0)
 
     def steps_of_epoch(self, epoch: int) -> int:
@@ -130,7 +134,7 @@ class Plan:
         return bisect.bisect_right(self._first_steps, step) - 1
 
     def progress(self, steps: int) -> float:
-        """Return how many epochs are done after some steps."""
+        """Return the number of epochs that are complete after a number of steps."""
         if steps == 0:
             return 0.0
         epoch = self.epoch_of(steps - 1)
@@ -148,23 +152,23 @@ class Plan:
                 made = [made[int(i)] for i in rng.permutation(len(made))]
             else:
                 made = [(row,) for row in rows]
-            while len(self._bins) > 1:  # keep the latest two
+            while len(self._bins) > 1:  # keep the two latest epochs
                 self._bins.pop(next(iter(self._bins)))
             self._bins[epoch] = made
         return self._bins[epoch]
 
     def step_bins(self, step: int) -> list[Bin]:
-        """Return the sequences of a step, of all workers."""
+        """Return the sequences of a step, for all workers."""
         epoch = self.epoch_of(step)
         start = (step - self._first_steps[epoch]) * self._batch
         return self.bins(epoch)[start : start + self._batch]
 
     def micros(self, step: int, rank: int) -> list[Micro]:
-        """Return the micro-batches of a worker in a step; as many for each worker."""
+        """Return the micro-batches of a worker in a step. Every worker has the same number."""
         return divide(self.step_bins(step), self._micro, self._workers)[rank]
 
     def trained_tokens(self, step: int) -> int:
-        """Return the number of tokens that a step trains on all workers."""
+        """Return the number of tokens that all workers train in a step."""
         per_row = self._prepared.sequences_per_row
         return sum(
             int(self._trained[row * per_row + i])
@@ -182,13 +186,13 @@ class Plan:
 
 
 def row_lengths(prepared: Prepared) -> list[int]:
-    """Return the number of tokens of each row; of a pair, those of the longer sequence."""
+    """Return the number of tokens of each row. For a pair, it is the length of the longer sequence."""
     lengths = prepared.lengths().reshape(-1, prepared.sequences_per_row)
     return [int(each) for each in lengths.max(axis=1)]
 
 
 def divide(bins: Sequence[Bin], size: int, workers: int) -> list[list[Micro]]:
-    """Divide sequences into micro-batches of each worker.
+    """Divide sequences into the micro-batches of each worker.
 
     >>> [[each.bins for each in part] for part in divide([(0,), (1,), (2,)], size=1, workers=2)]
     [[((0,),), ((2,),)], [((1,),), ()]]
@@ -201,14 +205,14 @@ def divide(bins: Sequence[Bin], size: int, workers: int) -> list[list[Micro]]:
 def collate(prepared: Prepared, micro: Micro, *, flat: bool = False) -> dict[str, Any]:
     """Return the tensors of a micro-batch.
 
-    Positions restart with each row. Where they do, transformers lets no token attend to an earlier row. Labels are the
-    next token of the same row where that is trained, and -100 elsewhere. Padding is at the end of a sequence, where
+    Positions restart with each row, and transformers lets no token attend across a restart. The label of a token is the
+    next token of the same row if that is trained, and -100 otherwise. Padding is at the end of a sequence, where
     nothing attends to it.
 
     Args:
         prepared: The rows.
         micro: The sequences of rows.
-        flat: Put everything into one sequence without padding, for attention with variable lengths.
+        flat: Put all rows into one sequence without padding, for variable-length attention.
     """
     import numpy as np
     import torch
@@ -217,7 +221,7 @@ def collate(prepared: Prepared, micro: Micro, *, flat: bool = False) -> dict[str
     lines = [
         [prepared.sequence(row * per_row + i) for row in bin_] for i in range(per_row) for bin_ in micro.bins
     ]
-    if not lines:  # a step that has no rows for this worker, which takes part with nothing to train
+    if not lines:  # the step has no rows for this worker, which takes part without trained tokens
         ids, _ = prepared.sequence(0)
         lines = [[(ids[:2], np.zeros(len(ids[:2]), np.bool_))]] * per_row
     if flat:
@@ -244,7 +248,7 @@ def collate(prepared: Prepared, micro: Micro, *, flat: bool = False) -> dict[str
 
 
 def fill(bins: Sequence[Bin], lengths: Sequence[int], capacity: int) -> float:
-    """Return which part of the sequences is filled with tokens."""
+    """Return the fraction of the sequences that is filled with tokens."""
     return sum(lengths[row] for each in bins for row in each) / (capacity * len(bins))
 
 
@@ -255,3 +259,39 @@ def evaluation_bins(prepared: Prepared, capacity: int, *, packed: bool) -> list[
     if packed:
         return pack_in_windows(numbers, row_lengths(prepared), capacity)
     return [(each,) for each in numbers]
+
+
+def packed_difference(module: Any, device: Any) -> float:
+    """Return by how much the mean loss of a row changes when another row is packed before it.
+
+    Args:
+        module: A `LanguageModelLoss`.
+        device: Its device.
+    """
+    import torch
+
+    vocabulary = module.model.get_input_embeddings().weight.shape[0]
+    random = torch.Generator().manual_seed(0)
+    first, second = torch.randint(vocabulary, (2, _PROBE_TOKENS), generator=random)
+    was_training = module.training
+    module.eval()
+    with torch.no_grad():
+        alone, packed = (
+            float(module(**{name: each.to(device) for name, each in batch.items()})) / (_PROBE_TOKENS - 1)
+            for batch in (_probe_batch(second), _probe_batch(second, after=first))
+        )
+    module.train(was_training)
+    return abs(alone - packed)
+
+
+def _probe_batch(row: Any, after: Any = None) -> dict[str, Any]:
+    """Return a micro-batch with one row, optionally packed after another row, which is not trained."""
+    import torch
+
+    ids, positions = row, torch.arange(len(row))
+    labels = torch.cat([row[1:], torch.tensor([-100])])
+    if after is not None:
+        ids = torch.cat([after, ids])
+        positions = torch.cat([torch.arange(len(after)), positions])
+        labels = torch.cat([torch.full((len(after),), -100), labels])
+    return {"input_ids": ids[None], "position_ids": positions[None], "labels": labels[None]}

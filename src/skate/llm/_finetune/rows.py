@@ -1,4 +1,4 @@
-"""Rows of training data: what a row of each type must contain."""
+"""Parse rows of training data of each type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "function_call": "assist
 
 
 class RowError(Exception):
-    """A row that cannot be trained on. `reason` is short, so that rows can be counted by it."""
+    """A row that cannot be trained on. Rows are counted by `reason`, which is short; `detail` is about one row."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -29,7 +29,7 @@ class RowError(Exception):
 
 @dataclass(frozen=True)
 class Chat:
-    """A conversation, and the tools that its template may list."""
+    """A conversation, and the tools that the model may call in it."""
 
     messages: list[Message]
     tools: list[Any] | None = None
@@ -37,7 +37,7 @@ class Chat:
 
 @dataclass(frozen=True)
 class Instruction:
-    """A task with its answer."""
+    """An instruction with its answer."""
 
     instruction: str
     input: str
@@ -45,7 +45,7 @@ class Instruction:
     system: str = ""
 
     def messages(self) -> list[Message]:
-        """Return the task as a conversation."""
+        """Return the instruction and the answer as a conversation."""
         request = f"{self.instruction}\n\n{self.input}" if self.input else self.instruction
         system = [{"role": "system", "content": self.system}] if self.system else []
         return [
@@ -57,7 +57,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Text:
-    """A text, all of which is trained."""
+    """A text. All of its tokens are trained."""
 
     text: str
 
@@ -74,10 +74,10 @@ Row = Chat | Instruction | Text | Preference
 
 
 def parse(row: Mapping[str, Any], source: DatasetConfig) -> Row:
-    """Return a row of a source in the form of its type.
+    """Parse a row of a source according to the type of the source.
 
     Raises:
-        RowError: If something is missing or has the wrong form.
+        RowError: If a column is missing or malformed.
     """
     match source.type:
         case "chat":
@@ -102,7 +102,7 @@ def _preference(row: Mapping[str, Any]) -> Preference:
     elif isinstance(prompt, str):
         before = [{"role": "user", "content": prompt}]
     else:
-        before = _checked(prompt, "prompt")
+        before = _parse_messages(prompt, "prompt")
     system = row.get("system")
     if isinstance(system, str) and system:
         before = [{"role": "system", "content": system}, *before]
@@ -112,9 +112,9 @@ def _preference(row: Mapping[str, Any]) -> Preference:
         if isinstance(answer, str):
             after: list[Message] = [{"role": "assistant", "content": answer}]
         elif isinstance(answer, Mapping):
-            after = _checked([answer], name)
+            after = _parse_messages([answer], name)
         else:
-            after = _checked(answer, name)
+            after = _parse_messages(answer, name)
         messages = after if after[: len(before)] == before else [*before, *after]
         if messages[-1]["role"] != "assistant":
             raise RowError(f"`{name}` does not end with an assistant turn")
@@ -130,19 +130,19 @@ def _preference(row: Mapping[str, Any]) -> Preference:
 
 def _messages(row: Mapping[str, Any], field: str) -> list[Message]:
     name = field if field in row or "conversations" not in row else "conversations"
-    messages = _checked(row.get(name), name)
+    messages = _parse_messages(row.get(name), name)
     if not any(message["role"] == "assistant" for message in messages):
         raise RowError("the conversation has no assistant turn")
     return messages
 
 
-def _checked(given: Any, name: str) -> list[Message]:
+def _parse_messages(given: Any, name: str) -> list[Message]:
     """Return messages with the keys `role` and `content`."""
     if isinstance(given, str):
         try:
-            given = json.loads(given)  # CSV files hold them as JSON
+            given = json.loads(given)  # CSV files contain messages as JSON
         except json.JSONDecodeError:
-            raise RowError(f"`{name}` is a text, not a list of messages") from None
+            raise RowError(f"`{name}` is a string, not a list of messages") from None
     if hasattr(given, "tolist"):
         given = given.tolist()
     if given is None:
@@ -155,7 +155,7 @@ def _checked(given: Any, name: str) -> list[Message]:
 def _message(given: Any, name: str) -> Message:
     if not isinstance(given, Mapping):
         raise RowError(f"an entry of `{name}` is not a message", repr(given)[:80])
-    # Columns of files have every key in every message; those without a value were not there.
+    # In a column of a file, every message has every key. A key without a value was not given.
     message = {key: value for key, value in given.items() if value is not None}
     if "from" in message and "role" not in message:
         role = message.pop("from")
@@ -198,7 +198,7 @@ def _text(row: Mapping[str, Any], name: str, *, optional: bool = False) -> str:
     if value is None:
         raise RowError(f"the row has no `{name}`")
     if not isinstance(value, str):
-        raise RowError(f"`{name}` is not a text", repr(value)[:80])
+        raise RowError(f"`{name}` is not a string", repr(value)[:80])
     if not optional and not value.strip():
         raise RowError(f"`{name}` is empty")
     return value

@@ -1,4 +1,4 @@
-"""When things happen in a run: the learning rate of each step, evaluations, checkpoints and early stopping."""
+"""The learning rate of each step, and when to evaluate, save a checkpoint and stop early."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skate.llm._finetune.config import FinetuneConfig
 
 
 def learning_rate(config: FinetuneConfig, step: int, steps: int) -> float:
-    """Return the learning rate of a step: it rises during the warm-up, and falls to 0 after it unless constant."""
+    """Return the learning rate of a step. It rises during the warm-up and then falls to 0, unless it is constant."""
     assert config.learning_rate is not None
     warm_up = config.warmup_steps
     if warm_up is None:
@@ -26,7 +26,7 @@ def learning_rate(config: FinetuneConfig, step: int, steps: int) -> float:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Steps between two evaluations and between two checkpoints."""
+    """The number of steps between two evaluations and between two checkpoints."""
 
     evaluate: int
     save: int
@@ -34,7 +34,7 @@ class Intervals:
 
     @classmethod
     def of(cls, config: FinetuneConfig, *, steps: int, epoch_steps: int) -> Intervals:
-        """Return the intervals of a run with some steps."""
+        """Return the intervals of a run."""
         evaluate = config.eval_steps or max(1, math.ceil(epoch_steps / config.evals_per_epoch))
         save = config.save_steps or max(1, math.ceil(epoch_steps / config.saves_per_epoch))
         if config.early_stopping_patience:
@@ -52,13 +52,13 @@ class Intervals:
 
 @dataclass
 class Progress:
-    """What a run has done so far; a checkpoint contains it."""
+    """The progress of a run, which checkpoints contain."""
 
     step: int = 0
     tokens: int = 0
     batch: int = 0
     best_loss: float | None = None
-    worse: int = 0  # evaluations since the best
+    worse: int = 0  # evaluations since the best one
 
     def evaluated(self, loss: float) -> None:
         """Record the loss of an evaluation."""

@@ -1,7 +1,7 @@
 """Prepared data: the tokens of all rows, in files that every worker reads or maps into memory.
 
-Rows are read and turned into tokens by `skate.data`, in parallel if there are many. All workers see all rows, so each
-can compute alone which rows belong to a step, and how many tokens the step trains in total.
+`skate.data` reads and tokenizes the rows, in parallel if there are many. Every worker has access to all rows, so each
+worker can compute which rows belong to a step, and how many tokens the step trains in total.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 DEAD_LETTERS = "dead_letters.jsonl"
 TOO_LONG = "longer than sequence_len"
-_MAPPED = 2**25  # tokens from which on a file is mapped into memory instead of read
+_MAPPED = 2**25  # files with at least this many tokens are mapped into memory instead of read
 _BATCH = 256  # rows that a task encodes at a time
-_SHOWN = 300  # characters of a dead-letter row
+_SHOWN = 300  # characters of a dead-letter row to store
 _SPLIT = re.compile(r"^\w+(?:\[(?P<start>\d+%?)?:(?P<end>\d+%?)?\])?$")
 
 
@@ -38,9 +38,9 @@ class Prepared:
     """Sequences of tokens with their masks.
 
     Attributes:
-        tokens: The tokens of all sequences, one after the other.
+        tokens: The tokens of all sequences, concatenated.
         mask: For each token, whether it is trained.
-        starts: Where each sequence starts in `tokens`, and the end of the last.
+        starts: The start of each sequence in `tokens`, and the end of the last sequence.
         train: The rows to train on; a row is one sequence, or a pair of sequences for preferences.
         evaluation: The rows to evaluate on.
         sequences_per_row: 2 for preferences, otherwise 1.
@@ -75,7 +75,7 @@ class Prepared:
 
 
 def open_prepared(folder: str | os.PathLike[str]) -> Prepared:
-    """Read prepared data, or map it into memory if it is large."""
+    """Read prepared data. Large data is mapped into memory."""
     import numpy as np
 
     folder = Path(folder)
@@ -106,10 +106,10 @@ def prepare(config: FinetuneConfig, encoder: Encoder, folder: Path, *, reuse: bo
         config: The configuration.
         encoder: Encodes rows.
         folder: The folder to write.
-        reuse: Keep what an earlier run of the same configuration has prepared.
+        reuse: Whether to reuse data that an earlier run with the same configuration has prepared.
 
     Raises:
-        ValueError: If no row can be trained on; the error counts the reasons.
+        ValueError: If no row can be trained on. The error lists the reasons.
     """
     key = _key(config, encoder)
     if reuse and (folder / "summary.json").is_file():
@@ -162,7 +162,7 @@ class _Writer:
         if not len(train):
             raise ValueError(self._nothing_left(rows))
         if (config.test_datasets or config.val_set_size) and not len(evaluated):
-            raise ValueError(f"no row is left to evaluate on: {self._counted()}")
+            raise ValueError(f"no row is left to evaluate on: {self._reason_counts()}")
         np.savez(
             self._folder / "index.npz",
             starts=np.array(self._starts, np.int64),
@@ -181,12 +181,12 @@ class _Writer:
 
     def _nothing_left(self, rows: int) -> str:
         if rows:
-            return f"val_set_size takes all {rows} rows: none is left to train on."
+            return f"val_set_size takes all {rows} rows, so none is left to train on."
         if not self._read:
             return "the datasets have no rows."
-        return f"none of {self._read} rows can be trained on: {self._counted()}"
+        return f"none of {self._read} rows can be trained on: {self._reason_counts()}"
 
-    def _counted(self) -> str:
+    def _reason_counts(self) -> str:
         return (
             "; ".join(f"{reason} ({number})" for reason, number in self._reasons.most_common()) or "no rows"
         )
@@ -209,12 +209,12 @@ class _Writer:
 
 
 def encoded_rows(source: DatasetConfig, encoder: Encoder, sequence_len: int) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a source: `ids`, `mask` and `lengths` of their sequences, or the `reason` of a dead letter."""
+    """Yield `ids`, `mask` and `lengths` of the sequences of each row, or the `reason` why the row is a dead letter."""
     import functools
 
     dataset = read(source)
     encode = functools.partial(
-        _encode_batch, source=_without_data(source), encoder=encoder, most=sequence_len
+        _encode_batch, source=_without_data(source), encoder=encoder, max_tokens=sequence_len
     )
     return iter(dataset.map_batches(encode, batch_size=_BATCH, batch_format="pyarrow").iter_rows())
 
@@ -228,7 +228,7 @@ def read(source: DatasetConfig) -> Any:
     else:
         suffix = _suffix(source.path)
         if suffix in (".jsonl", ".ndjson"):
-            # As lines, so that one that is not JSON is a dead letter and not the end of the run.
+            # Read as lines, so that a line that is not JSON becomes a dead letter instead of failing the run.
             dataset = skate.data.read_text(source.path).rename_columns({"text": "__line__"})
         elif suffix == ".json":
             dataset = skate.data.read_json(source.path)
@@ -240,14 +240,14 @@ def read(source: DatasetConfig) -> Any:
             dataset = skate.data.read_text(source.path)
         else:
             raise ValueError(
-                f"datasets: {source.path!r} is not a file that can be read: its name must end in .jsonl, .json, "
-                ".parquet, .csv or .txt, or it is a folder or a glob of such files."
+                f"datasets: {source.path!r} is not a supported file: it must end in .jsonl, .json, .parquet, .csv or "
+                ".txt, or be a folder or a glob of such files."
             )
     return _split(dataset, source.split)
 
 
 def _suffix(path: str) -> str:
-    """Return how the names of the files of a path end, after the first of a folder or a glob."""
+    """Return the suffix of the file at a path, or of the first file of a folder or a glob."""
     import glob
 
     files = [path]
@@ -283,11 +283,11 @@ def _split(dataset: Any, split: str) -> Any:
 
 
 def _without_data(source: DatasetConfig) -> DatasetConfig:
-    """Return a source that can be sent to a worker."""
+    """Return a source without its data, so that it can be sent to a worker."""
     return DatasetConfig(**{**vars(source), "path": str(source.path)})
 
 
-def _encode_batch(batch: Any, *, source: DatasetConfig, encoder: Encoder, most: int) -> Any:
+def _encode_batch(batch: Any, *, source: DatasetConfig, encoder: Encoder, max_tokens: int) -> Any:
     """Encode the rows of an Arrow table."""
     import pyarrow as pa
 
@@ -297,10 +297,10 @@ def _encode_batch(batch: Any, *, source: DatasetConfig, encoder: Encoder, most: 
     for row in batch.to_pylist():
         made: dict[str, Any] = {"ids": [], "mask": [], "lengths": [], "reason": "", "detail": "", "shown": ""}
         try:
-            encoded = encoder.encode(parse(_row_of(row), source))
+            encoded = encoder.encode(parse(_parse_line(row), source))
             longest = max(len(each.ids) for each in encoded)
-            if longest > most:
-                raise RowError(TOO_LONG, f"{longest} tokens, and sequence_len is {most}")
+            if longest > max_tokens:
+                raise RowError(TOO_LONG, f"{longest} tokens, but sequence_len is {max_tokens}")
             if not all(each.trained for each in encoded):
                 raise RowError("no token of the row is trained")
             made["ids"] = [id_ for each in encoded for id_ in each.ids]
@@ -323,7 +323,7 @@ def _encode_batch(batch: Any, *, source: DatasetConfig, encoder: Encoder, most: 
     return pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
 
 
-def _row_of(row: dict[str, Any]) -> dict[str, Any]:
+def _parse_line(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row, parsed if it is a line of JSON."""
     if "__line__" not in row:
         return row
@@ -337,7 +337,7 @@ def _row_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _key(config: FinetuneConfig, encoder: Encoder) -> str:
-    """Return a hash of everything that decides the prepared data, but for the contents of files."""
+    """Return a hash of everything that determines the prepared data, except the contents of files."""
     values = config.as_dict()
     names = ("datasets", "test_datasets", "val_set_size", "sequence_len", "train_on_inputs", "rl", "seed")
     parts: dict[str, Any] = {name: values[name] for name in names}

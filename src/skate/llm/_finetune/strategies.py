@@ -23,7 +23,7 @@ _PROGRESS = "progress.json"
 
 
 class Replicated:
-    """A copy of the model on each worker, whose gradients are averaged (DDP). Rank 0 stores the state."""
+    """A copy of the model on each worker, with averaged gradients (DDP). Rank 0 saves the state."""
 
     is_sharded = False
 
@@ -34,26 +34,26 @@ class Replicated:
         self.module = prepare_model(self.plain, move_to_device=False)
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
-        """Return a context for a backward pass, which exchanges gradients only with the last one of a step."""
+        """Return a context for a backward pass. Only the last pass of a step synchronizes gradients."""
         if last or not isinstance(self.module, torch.nn.parallel.DistributedDataParallel):
             return nullcontext()
         return self.module.no_sync()
 
     def save(self, folder: Path, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write the trained weights, the optimizer and the progress; called on rank 0."""
+        """Save the trained weights, the optimizer and the progress. Called on rank 0."""
         _safetensors().save_file(trained_weights(self.plain), folder / WEIGHTS)
         torch.save(optimizer.state_dict(), folder / _OPTIMIZER)
         _write_progress(folder, progress)
 
     def load(self, folder: Path, optimizer: torch.optim.Optimizer) -> Progress:
-        """Load what `save` has written."""
+        """Load the state that `save` has written."""
         load_weights(self.plain, _safetensors().load_file(folder / WEIGHTS))
         optimizer.load_state_dict(torch.load(folder / _OPTIMIZER, map_location="cpu", weights_only=True))
         return _read_progress(folder)
 
 
 class Sharded:
-    """A part of every weight on each worker (FSDP2). Every worker stores its part of the state."""
+    """A shard of every weight on each worker (FSDP2). Every worker saves its shard of the state."""
 
     is_sharded = True
 
@@ -62,7 +62,7 @@ class Sharded:
 
         if not dist.is_initialized():
             raise ValueError(
-                "strategy: fsdp2 shards a model over several workers: set num_workers to 2 or more."
+                "strategy: fsdp2 needs several workers to shard the model over: set num_workers to 2 or more."
             )
         self.plain = module.to(device)
         policy = MixedPrecisionPolicy(param_dtype=compute)
@@ -71,12 +71,12 @@ class Sharded:
         self.module: Any = fully_shard(self.plain, mp_policy=policy)
 
     def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
-        """Return a context for a backward pass, which exchanges gradients only with the last one of a step."""
+        """Return a context for a backward pass. Only the last pass of a step synchronizes gradients."""
         self.module.set_requires_gradient_sync(last)
         return nullcontext()
 
     def save(self, folder: Path, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
-        """Write this worker's part of the state; called on all ranks."""
+        """Save this worker's shard of the state. Called on all ranks."""
         from torch.distributed.checkpoint.state_dict_saver import save
 
         weights, states = self._state(optimizer)
@@ -86,7 +86,7 @@ class Sharded:
             _write_progress(folder, progress)
 
     def load(self, folder: Path, optimizer: torch.optim.Optimizer) -> Progress:
-        """Load what `save` has written, with any number of workers."""
+        """Load the state that `save` has written with any number of workers."""
         from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
         from torch.distributed.checkpoint.state_dict_loader import load
 
@@ -125,21 +125,22 @@ def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor]) -> N
     """Copy weights into the trained parameters of a module.
 
     Raises:
-        ValueError: If their names differ, because the checkpoint is of another model or adapter.
+        ValueError: If names or shapes differ, because the checkpoint is from another model or adapter.
     """
     trained = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
-    # Weights that a model uses twice may be stored under both names.
+    # Weights that a model shares may be stored under two names.
     others = (trained.keys() - weights.keys()) | (weights.keys() - module.state_dict().keys())
     if others:
         other = min(others)
         raise ValueError(
-            f"the checkpoint is of another model or adapter: {other!r} is in only one of them. Set another output_dir."
+            f"the checkpoint is from another model or adapter: only one of them has {other!r}. Set another output_dir."
         )
     for name, weight in trained.items():
         if weight.shape != weights[name].shape:
             raise ValueError(
-                f"the checkpoint is of another model or adapter: {name!r} has the shape {tuple(weights[name].shape)}, "
-                f"and here {tuple(weight.shape)}. Set another output_dir."
+                f"the checkpoint is from another model or adapter: {name!r} has the shape "
+                f"{tuple(weights[name].shape)} in the checkpoint and {tuple(weight.shape)} in the model. Set another "
+                "output_dir."
             )
         weight.copy_(weights[name])
 
@@ -165,7 +166,7 @@ def _safetensors() -> Any:
 
 
 def _layers(module: torch.nn.Module) -> list[torch.nn.Module]:
-    """Return the layers of a model: the entries of its longest list of modules."""
+    """Return the layers of a model, which are the entries of its longest list of modules."""
     lists = [list(each) for each in module.modules() if isinstance(each, torch.nn.ModuleList)]
     return max(lists, key=lambda each: len(each), default=[])
 
@@ -180,7 +181,7 @@ def _read_progress(folder: Path) -> Progress:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep torch.distributed.checkpoint from warning that a single process loads or saves."""
+    """Suppress the warning of torch.distributed.checkpoint about loading or saving in a single process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

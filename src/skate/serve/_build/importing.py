@@ -70,7 +70,7 @@ def build_with_arguments(target: Any, args: Mapping[str, Any], where: str) -> Ap
     if isinstance(target, Deployment):
         raise TypeError(
             f"Expected {where!r} to be an Application or a function that returns one, but it is a Deployment: "
-            f"bind it, like `app = {target.name}.bind()`, and name that."
+            f"bind it with `app = {target.name}.bind()`, and use the import path of `app`."
         )
     if not inspect.isroutine(target):
         raise TypeError(

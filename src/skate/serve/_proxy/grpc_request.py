@@ -1,4 +1,4 @@
-"""A gRPC call on its way to a replica and back."""
+"""Forward a gRPC call to a replica, and collect the response."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Builders of applications that serve models."""
+"""Functions that build applications and deployments for language models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from skate import serve
 from skate.serve.llm._config import ConfigModel, LLMConfig
@@ -19,11 +19,11 @@ __all__ = ["IngressClsConfig", "LLMServingArgs", "build_llm_deployment", "build_
 
 
 class IngressClsConfig(ConfigModel):
-    """The class of the ingress.
+    """The class of the ingress and its additional arguments.
 
     Args:
-        ingress_cls: The class, or its import path. It takes the arguments of `OpenAiIngress`.
-        ingress_extra_kwargs: Further arguments of the class, such as `api_keys`.
+        ingress_cls: The class, or its import path. It must accept the arguments of `OpenAiIngress`.
+        ingress_extra_kwargs: Additional arguments of the class, such as `api_keys`.
     """
 
     ingress_cls: type | str = OpenAiIngress
@@ -40,32 +40,43 @@ class IngressClsConfig(ConfigModel):
         return {} if value is None else value
 
 
-class LLMServingArgs(ConfigModel):
+def _read_file(value: Any) -> Any:
+    return LLMConfig.from_file(value) if isinstance(value, str) else value
+
+
+LLMConfigOrFile = Annotated[LLMConfig, BeforeValidator(_read_file)]
+"""A configuration, a dictionary of its fields, or the path of a YAML file."""
+
+
+class IngressArgs(ConfigModel):
+    """Fields of every application that has an ingress.
+
+    Args:
+        ingress_cls_config: The class of the ingress and its additional arguments.
+        ingress_deployment_config: Options of `serve.deployment` for the ingress.
+    """
+
+    ingress_cls_config: IngressClsConfig = Field(default_factory=IngressClsConfig)
+    ingress_deployment_config: dict[str, Any] = Field(default_factory=dict)
+
+
+class LLMServingArgs(IngressArgs):
     """The configuration of an application that serves models.
 
     Args:
         llm_configs: The models: configurations, dictionaries of their fields, or paths of YAML files.
-        ingress_cls_config: The class of the ingress, and further arguments of it.
+        ingress_cls_config: The class of the ingress and its additional arguments.
         ingress_deployment_config: Options of `serve.deployment` for the ingress.
     """
 
-    llm_configs: list[LLMConfig] = Field(min_length=1)
-    ingress_cls_config: IngressClsConfig = Field(default_factory=IngressClsConfig)
-    ingress_deployment_config: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("llm_configs", mode="before")
-    @classmethod
-    def _load_configs(cls, value: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            return value
-        return [LLMConfig.from_file(each) if isinstance(each, str) else each for each in value]
+    llm_configs: list[LLMConfigOrFile] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _check_ids(self) -> LLMServingArgs:
         ids = [config.model_id for config in self.llm_configs]
         for each in ids:
             if ids.count(each) > 1:
-                raise ValueError(f"Two models have the `model_id` {each!r}: give each its own.")
+                raise ValueError(f"Two models have the same `model_id`, {each!r}: rename one of them.")
         return self
 
 
@@ -77,31 +88,33 @@ def build_llm_deployment(
     override_serve_options: dict[str, Any] | None = None,
     deployment_cls: type[LLMServer] | None = None,
 ) -> serve.Application:
-    """Build the deployment of one model, which other deployments call by its handle.
+    """Build the deployment of one model, which other deployments can call through its handle.
 
     Args:
         llm_config: The configuration of the model.
-        name_prefix: The beginning of the deployment's name; by default the name of its class and a colon.
-        bind_kwargs: Further arguments of the class.
-        override_serve_options: Options of the deployment, which replace those of the configuration.
-        deployment_cls: The class; by default `server_cls` of the configuration, or `LLMServer`.
+        name_prefix: The prefix of the deployment's name. Defaults to the name of the class and a colon.
+        bind_kwargs: Additional arguments of the class.
+        override_serve_options: Options of the deployment that replace those of the configuration.
+        deployment_cls: The class. Defaults to `server_cls` of the configuration, or `LLMServer`.
 
     Returns:
         The application.
     """
     config = llm_config if isinstance(llm_config, LLMConfig) else LLMConfig.model_validate(llm_config)
-    kind: Any = deployment_cls or config.server_cls or LLMServer
-    options = kind.get_deployment_options(config)
-    options["name"] = (f"{kind.__name__}:" if name_prefix is None else name_prefix) + deployment_name(config)
+    server_cls: Any = deployment_cls or config.server_cls or LLMServer
+    prefix = f"{server_cls.__name__}:" if name_prefix is None else name_prefix
+    options = server_cls.get_deployment_options(config)
+    options["name"] = prefix + deployment_name(config)
     options.update(override_serve_options or {})
-    made: serve.Application = serve.deployment(kind).options(**options).bind(config, **(bind_kwargs or {}))
-    return made
+    deployment = serve.deployment(server_cls).options(**options)
+    application: serve.Application = deployment.bind(config, **(bind_kwargs or {}))
+    return application
 
 
 def build_openai_app(llm_serving_args: LLMServingArgs | Mapping[str, Any]) -> serve.Application:
     """Build an application that serves models over OpenAI's API.
 
-    In a configuration file, its import path is `skate.serve.llm:build_openai_app`, and `args` are the fields of
+    In a Serve configuration file, set `import_path` to `skate.serve.llm:build_openai_app` and `args` to the fields of
     `LLMServingArgs`.
 
     Args:
@@ -115,39 +128,40 @@ def build_openai_app(llm_serving_args: LLMServingArgs | Mapping[str, Any]) -> se
     """
     args = LLMServingArgs.model_validate(llm_serving_args)
     models = {config.model_id: build_llm_deployment(config) for config in args.llm_configs}
-    return build_ingress(models, args.llm_configs, args.ingress_cls_config, args.ingress_deployment_config)
+    return build_ingress(models, args.llm_configs, args)
 
 
 def build_ingress(
-    models: dict[str, serve.Application],
-    configs: list[LLMConfig],
-    ingress: IngressClsConfig,
-    options: Mapping[str, Any],
+    models: dict[str, serve.Application], configs: list[LLMConfig], args: IngressArgs
 ) -> serve.Application:
-    """Return an application whose ingress is in front of models.
+    """Return an application whose ingress forwards requests to models.
 
     Args:
         models: The deployment of each model.
         configs: The configuration of each model.
-        ingress: The class of the ingress.
-        options: Options of its deployment.
+        args: The configuration of the ingress.
     """
-    kind: Any = ingress.ingress_cls
-    merged = {**kind.get_deployment_options(configs), **options}
-    if "autoscaling_config" in options:
-        merged.pop("num_replicas", None)
-    made: serve.Application = (
-        serve.deployment(serve.ingress(None)(kind))
-        .options(**merged)
+    ingress_cls: Any = args.ingress_cls_config.ingress_cls
+    options = {**ingress_cls.get_deployment_options(configs), **args.ingress_deployment_config}
+    if "autoscaling_config" in args.ingress_deployment_config:
+        options.pop("num_replicas", None)
+    application: serve.Application = (
+        serve.deployment(serve.ingress(None)(ingress_cls))
+        .options(**options)
         .bind(
-            llm_deployments=models,
-            model_cards={config.model_id: to_model_metadata(config.model_id, config) for config in configs},
-            lora_paths={
-                config.model_id: config.lora_config.dynamic_lora_loading_path
-                for config in configs
-                if config.lora_config is not None
-            },
-            **ingress.ingress_extra_kwargs,
+            llm_deployments=models, **describe_models(configs), **args.ingress_cls_config.ingress_extra_kwargs
         )
     )
-    return made
+    return application
+
+
+def describe_models(configs: list[LLMConfig]) -> dict[str, Any]:
+    """Return the arguments of `OpenAiIngress` that follow from the configurations of its models."""
+    return {
+        "model_cards": {config.model_id: to_model_metadata(config.model_id, config) for config in configs},
+        "lora_paths": {
+            config.model_id: config.lora_config.dynamic_lora_loading_path
+            for config in configs
+            if config.lora_config is not None
+        },
+    }

@@ -32,11 +32,11 @@ _PLACEMENT_OPTIONS = ("placement_group_bundles", "placement_group_strategy")
 
 
 class ExtraFiles(ConfigModel):
-    """Files to download besides those of a model.
+    """Files to download in addition to a model.
 
     Args:
-        bucket_uri: Where they are stored.
-        destination_path: The local folder that they go to.
+        bucket_uri: The URI of the files.
+        destination_path: The local folder to store them in.
     """
 
     bucket_uri: str
@@ -47,8 +47,8 @@ class CloudMirrorConfig(ConfigModel):
     """A model in cloud storage.
 
     Args:
-        bucket_uri: Where the model is stored: `s3://…`, `gs://…`, `abfss://…` or `azure://…`.
-        extra_files: Files to download besides it.
+        bucket_uri: The URI of the model: `s3://…`, `gs://…`, `abfss://…` or `azure://…`.
+        extra_files: Files to download in addition to the model.
     """
 
     bucket_uri: str | None = None
@@ -77,11 +77,12 @@ class LoraConfig(ConfigModel):
     """LoRA adapters of a model.
 
     Args:
-        dynamic_lora_loading_path: The folder whose subfolders are adapters. The model `"base:name"` uses the adapter
-            in the subfolder `name`. A local path or a URI of cloud storage.
-        max_num_adapters_per_replica: The most adapters that a replica keeps. The least recently used one is unloaded.
-        download_timeout_s: The most seconds for downloading an adapter; None for no limit.
-        max_download_tries: How often a download is tried.
+        dynamic_lora_loading_path: The folder whose subfolders are adapters: a local path or a URI of cloud storage.
+            The model `"base:name"` uses the adapter in the subfolder `name`.
+        max_num_adapters_per_replica: The maximum number of adapters that a replica keeps. When there are more, the
+            replica unloads the least recently used one.
+        download_timeout_s: The timeout of a download in seconds; None for no limit.
+        max_download_tries: The maximum number of attempts to download an adapter.
     """
 
     dynamic_lora_loading_path: str | None = None
@@ -98,7 +99,7 @@ class LoraConfig(ConfigModel):
             return value
         if "://" in value and not value.startswith(_CLOUD_SCHEMES):
             raise ValueError(
-                f"`dynamic_lora_loading_path` must be a local folder, or start with one of "
+                f"`dynamic_lora_loading_path` must be a local folder or start with one of "
                 f"{', '.join(_CLOUD_SCHEMES)}, got {value!r}."
             )
         return value.rstrip("/") or "/"
@@ -110,12 +111,12 @@ class LoraConfig(ConfigModel):
 
 
 class ModelLoadingConfig(ConfigModel):
-    """Where a model comes from, and what clients call it.
+    """Where to load a model from, and its name in requests.
 
     Args:
         model_id: The name of the model in requests.
-        model_source: A folder, a file, a model id of Hugging Face, or a `CloudMirrorConfig`; `model_id` if not given.
-        tokenizer_source: Where the tokenizer comes from; the model's source if not given.
+        model_source: A folder, a file, an id on the Hugging Face hub, or a `CloudMirrorConfig`. Defaults to `model_id`.
+        tokenizer_source: A folder with the tokenizer. Defaults to the model's own tokenizer.
     """
 
     model_id: str = Field(min_length=1)
@@ -157,13 +158,14 @@ AcceleratorConfig = Annotated[CPUConfig | GPUConfig | TPUConfig, Field(discrimin
 class CallbackConfig(ConfigModel):
     """Code to run around the start of an engine.
 
-    A callback may define `on_before_node_init()` and `on_after_node_init()`, as functions or coroutine functions. A
-    replica calls them before and after it starts its engine.
+    A callback may define the methods `on_before_node_init()` and `on_after_node_init()`, which may be coroutine
+    functions. A replica calls them before and after it starts its engine.
 
     Args:
-        callback_class: The class, or its import path. It is created with `llm_config` and `callback_kwargs`.
-        callback_kwargs: Further arguments of the class.
-        raise_error_on_callback: Whether an error of a callback fails the replica. Otherwise it is logged.
+        callback_class: The class, or its import path. It is instantiated with `llm_config` and `callback_kwargs`.
+        callback_kwargs: Additional arguments of the class.
+        raise_error_on_callback: Whether the replica fails when a callback raises an error. Otherwise the error is
+            logged.
     """
 
     callback_class: str | type | None = None
@@ -175,21 +177,22 @@ class LLMConfig(ConfigModel):
     """The configuration of a served model.
 
     Args:
-        model_loading_config: Where the model comes from, and what clients call it.
+        model_loading_config: Where to load the model from, and its name in requests.
         llm_engine: The engine: "auto", "torch", "vLLM", an import path such as `"package.module:start"`, or a function.
             A function takes the configuration and returns a `skate.llm.Engine`.
         engine_kwargs: Options of the engine.
         runtime_env: The runtime environment of the replicas.
         accelerator_type: The type of accelerator that the model needs, such as "H100".
-        accelerator_config: The kind of accelerator; see `accelerator_kind` for the default.
-        placement_group_config: Resources of each replica: `bundles`, or `bundle_per_worker` for each of the workers
-            that `tensor_parallel_size` and `pipeline_parallel_size` ask for; and `strategy`.
+        accelerator_config: The kind of accelerator. By default, it follows from `placement_group_config` and
+            `accelerator_type`.
+        placement_group_config: The resources of each replica: `bundles`, or `bundle_per_worker` for each of the workers
+            that `tensor_parallel_size` and `pipeline_parallel_size` request; and `strategy`.
         lora_config: LoRA adapters of the model.
-        deployment_config: Options of `serve.deployment`. `max_ongoing_requests` requests run or wait in the engine of a
-            replica, and `max_queued_requests` wait for one; others are answered with the status 429.
-        server_cls: The class of the deployment, or its import path; `LLMServer` if not given.
-        experimental_configs: Options without a promise. `num_ingress_replicas` is the number of replicas of the
-            ingress. `stream_batching_interval_ms` has no effect, because streams are not batched.
+        deployment_config: Options of `serve.deployment`. A replica accepts `max_ongoing_requests` requests, which run
+            or wait in its engine; `max_queued_requests` more wait for a replica. Further requests get the status 429.
+        server_cls: The class of the deployment, or its import path. Defaults to `LLMServer`.
+        experimental_configs: Options that may change. `num_ingress_replicas` is the number of replicas of the ingress.
+            `stream_batching_interval_ms` has no effect, because streams are not batched.
         log_engine_metrics: Whether the replicas export metrics of their requests.
         callback_config: Code to run around the start of the engine.
 
@@ -237,7 +240,7 @@ class LLMConfig(ConfigModel):
 
     @property
     def accelerator_kind(self) -> Literal["cpu", "gpu", "tpu"] | None:
-        """The kind of accelerator that the configuration asks for, or None if it asks for none."""
+        """The kind of accelerator that the configuration requests, or None."""
         return None if self.accelerator_config is None else self.accelerator_config.kind
 
     @property
@@ -250,10 +253,10 @@ class LLMConfig(ConfigModel):
         return count
 
     def get_serve_options(self, *, name_prefix: str) -> dict[str, Any]:
-        """Return the options of the model's deployment: an older way than `build_llm_deployment`.
+        """Return the options of the model's deployment. `build_llm_deployment` replaces this method.
 
         Args:
-            name_prefix: The beginning of the deployment's name.
+            name_prefix: The prefix of the deployment's name.
         """
         from skate.serve.llm._server.placement import deployment_name, deployment_options
 
@@ -275,7 +278,7 @@ class LLMConfig(ConfigModel):
         ]
         if value not in known:
             hint = arguments.hint_for_unknown(value, known)
-            raise ValueError(f"`accelerator_type` is not a known type of accelerator: {value!r}. {hint}")
+            raise ValueError(f"`accelerator_type` must be a known type of accelerator, got {value!r}. {hint}")
         return value
 
     @field_validator("placement_group_config")
@@ -290,7 +293,7 @@ class LLMConfig(ConfigModel):
                 raise ValueError(f"`placement_group_config` has no key {name!r}. {hint}")
         if "bundles" in value and "bundle_per_worker" in value:
             raise ValueError(
-                "`placement_group_config` has both `bundles` and `bundle_per_worker`: set one of them."
+                "`placement_group_config` must not have both `bundles` and `bundle_per_worker`: remove one of them."
             )
         if "bundles" not in value and "bundle_per_worker" not in value:
             raise ValueError("`placement_group_config` needs `bundles` or `bundle_per_worker`.")
@@ -322,20 +325,20 @@ class LLMConfig(ConfigModel):
         if self.accelerator_config is None:
             kind = _kind_of_bundles(self.placement_group_config) or _kind_of_type(self.accelerator_type)
             if kind is not None:
-                made = {"cpu": CPUConfig, "gpu": GPUConfig, "tpu": TPUConfig}[kind]()
-                object.__setattr__(self, "accelerator_config", made)
+                config = {"cpu": CPUConfig, "gpu": GPUConfig, "tpu": TPUConfig}[kind]()
+                object.__setattr__(self, "accelerator_config", config)
         if self.accelerator_type is None:
             return self
         if self.accelerator_kind == "cpu":
             raise ValueError(
                 f"accelerator_type={self.accelerator_type!r} cannot be used with CPU-only configurations. Remove it, "
-                "or ask for accelerators in `accelerator_config` or `placement_group_config`."
+                "or request accelerators in `accelerator_config` or `placement_group_config`."
             )
         needed = _kind_of_type(self.accelerator_type)
         if self.accelerator_kind != needed:
             raise ValueError(
                 f"accelerator_type={self.accelerator_type!r} is a type of {str(needed).upper()}, but the "
-                f"configuration asks for {str(self.accelerator_kind).upper()}s."
+                f"configuration requests {str(self.accelerator_kind).upper()}s."
             )
         return self
 
@@ -343,14 +346,14 @@ class LLMConfig(ConfigModel):
     def _check_log_stats(self) -> Self:
         if self.log_engine_metrics and self.engine_kwargs.get("disable_log_stats"):
             raise ValueError(
-                "engine_kwargs['disable_log_stats'] switches the engine's metrics off, but `log_engine_metrics` is "
-                "true. Set `log_engine_metrics` to false, too."
+                "engine_kwargs['disable_log_stats'] disables the engine's metrics, but `log_engine_metrics` is true: "
+                "set it to false."
             )
         return self
 
 
 class _Probe:
-    """A class to check the options of deployments with."""
+    """A class with which the options of a deployment are checked."""
 
 
 def _kind_of_bundles(placement: Mapping[str, Any] | None) -> Literal["cpu", "gpu", "tpu"] | None:

@@ -1,4 +1,4 @@
-"""Folders in cloud storage, copied to this machine."""
+"""Copy folders from cloud storage to this machine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["download", "download_folder"]
 
 
 async def download(source: str, *, tries: int = 1, timeout: float | None = None) -> Path:
-    """Return a local folder with the files of a source, which is a local folder or a URI.
+    """Return a local folder with the files of a source. A local folder is returned as it is.
 
     Args:
-        source: The path or the URI.
-        tries: How often a download is tried.
-        timeout: The most seconds for one try; None for no limit.
+        source: A local path or a URI.
+        tries: The maximum number of attempts.
+        timeout: The timeout of an attempt in seconds; None for no limit.
 
     Raises:
         RequestError: If the source cannot be read.
@@ -32,14 +32,12 @@ async def download(source: str, *, tries: int = 1, timeout: float | None = None)
             return await asyncio.wait_for(asyncio.to_thread(download_folder, source), timeout)
         except (OSError, TimeoutError) as error:
             if attempt == tries - 1:
-                raise RequestError(
-                    f"{source!r} cannot be downloaded: {error!r}", 404, param="model"
-                ) from error
+                raise RequestError(f"Could not download {source!r}: {error!r}", 404, param="model") from error
     raise AssertionError("unreachable: `tries` is positive")
 
 
 def download_folder(uri: str) -> Path:
-    """Copy a folder from cloud storage, unless it has been copied already, and return the local folder.
+    """Copy a folder from cloud storage, unless it is cached already, and return the local folder.
 
     Args:
         uri: The URI of the folder: `s3://…`, `gs://…`, `abfss://…`, `azure://…`.
@@ -59,12 +57,12 @@ def download_folder(uri: str) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(dir=root))
     try:
-        # pyarrow knows Azure's storage under one name.
+        # pyarrow supports only one of the schemes for Azure.
         fs.copy_files(uri.replace("azure://", "abfss://", 1), str(partial))
         try:
             partial.rename(target)
         except OSError:
-            if not target.is_dir():  # another process was faster
+            if not target.is_dir():  # otherwise another process has downloaded it meanwhile
                 raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Objects that configurations name by their import paths."""
+"""Import objects that a configuration refers to by import path."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["import_object"]
 
 
 def import_object(field: str, path: str) -> Any:
-    """Return the object with an import path.
+    """Return the object at an import path.
 
     >>> import_object("server_cls", "collections:OrderedDict")
     <class 'collections.OrderedDict'>
 
     Args:
-        field: The field that contains the path, for errors.
+        field: The field that contains the path, for error messages.
         path: `"module:name"` or `"module.name"`.
 
     Raises:
@@ -30,6 +30,6 @@ def import_object(field: str, path: str) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"`{field}` is {path!r}, which cannot be imported: {error}. Write it as 'module:name'."
+            f"`{field}` is {path!r}, which cannot be imported: {error}. Write the path as 'module:name'."
         ) from error
     return found

@@ -1,19 +1,22 @@
-"""Serving patterns of clusters: what one machine offers of them."""
+"""Ray's serving patterns for clusters, as far as one machine supports them, and older names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from pydantic import Field, field_validator
-
 from skate import serve
 from skate.air import _arguments as arguments
 from skate.serve.handle import DeploymentHandle
-from skate.serve.llm._builders import IngressClsConfig, build_ingress, build_llm_deployment
-from skate.serve.llm._config import ConfigModel, LLMConfig
+from skate.serve.llm._builders import (
+    IngressArgs,
+    LLMConfigOrFile,
+    build_ingress,
+    build_llm_deployment,
+    describe_models,
+)
+from skate.serve.llm._config import LLMConfig
 from skate.serve.llm._ingress.ingress import OpenAiIngress
-from skate.serve.llm._protocol.service import to_model_metadata
 from skate.serve.llm._server.llm_server import LLMServer
 
 __all__ = [
@@ -29,27 +32,27 @@ __all__ = [
 ]
 
 _NO_TRANSFER = (
-    "Prefill and decode can only be split between engines that hand over their KV caches to each other, and no engine "
-    "here does. Use build_openai_app: the engine interleaves prefill with decode in chunks."
+    "Prefill and decode can only be split between engines that transfer their KV caches, and no engine here does. Use "
+    "build_openai_app: the engine interleaves chunks of prefill with decode."
 )
 
 
 class DPServer(LLMServer):
-    """A deployment with one replica for each data-parallel rank: `engine_kwargs["data_parallel_size"]`.
+    """A deployment with one replica for each data-parallel rank. `engine_kwargs["data_parallel_size"]` is their number.
 
     Each replica holds the whole model. Sharding experts over the ranks needs a cluster.
     """
 
     @classmethod
     def get_deployment_options(cls, llm_config: LLMConfig) -> dict[str, Any]:
-        """Return the options of the deployment of a model, with a replica for each rank.
+        """Return the options of a model's deployment, with a replica for each rank.
 
         Args:
             llm_config: The configuration of the model.
 
         Raises:
-            ValueError: If the configuration sets the number of replicas, too.
-            NotImplementedError: If it asks for expert parallelism.
+            ValueError: If the configuration also sets the number of replicas.
+            NotImplementedError: If it requests expert parallelism.
         """
         if llm_config.engine_kwargs.get("enable_expert_parallel"):
             raise NotImplementedError(
@@ -66,12 +69,12 @@ class DPServer(LLMServer):
         return {**super().get_deployment_options(llm_config), "num_replicas": size}
 
 
-class _NeedsTransfer(LLMServer):
-    """A server that needs an engine which hands over its KV cache."""
+class _KVTransferServer(LLMServer):
+    """A server that needs an engine that transfers its KV cache."""
 
     @classmethod
     def get_deployment_options(cls, llm_config: LLMConfig) -> NoReturn:
-        """Raise NotImplementedError: no engine hands over its KV cache.
+        """Raise NotImplementedError, because no engine transfers its KV cache.
 
         Args:
             llm_config: The configuration of the model.
@@ -79,52 +82,38 @@ class _NeedsTransfer(LLMServer):
         raise NotImplementedError(_NO_TRANSFER)
 
 
-class PDDecodeServer(_NeedsTransfer):
-    """Ray's name for a server that decodes what another has prefilled. No engine here can."""
+class PDDecodeServer(_KVTransferServer):
+    """Ray's server that decodes prompts which another server has prefilled. It is not supported."""
 
 
-class PDPrefillServer(_NeedsTransfer):
-    """Ray's name for a server that prefills what another decodes. No engine here can."""
+class PDPrefillServer(_KVTransferServer):
+    """Ray's server that prefills prompts for another server to decode. It is not supported."""
 
 
-class DPOpenAiServingArgs(ConfigModel):
+class DPOpenAiServingArgs(IngressArgs):
     """The configuration of an application that serves one model with data parallelism.
 
     Args:
         llm_config: The model: a configuration, a dictionary of its fields, or the path of a YAML file.
-        ingress_cls_config: The class of the ingress, and further arguments of it.
+        ingress_cls_config: The class of the ingress and its additional arguments.
         ingress_deployment_config: Options of `serve.deployment` for the ingress.
     """
 
-    llm_config: LLMConfig
-    ingress_cls_config: IngressClsConfig = Field(default_factory=IngressClsConfig)
-    ingress_deployment_config: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("llm_config", mode="before")
-    @classmethod
-    def _load_config(cls, value: Any) -> Any:
-        return LLMConfig.from_file(value) if isinstance(value, str) else value
+    llm_config: LLMConfigOrFile
 
 
-class PDServingArgs(ConfigModel):
-    """The configuration of an application that splits prefill and decode: see `build_pd_openai_app`.
+class PDServingArgs(IngressArgs):
+    """The configuration of an application that splits prefill and decode; see `build_pd_openai_app`.
 
     Args:
         prefill_config: The model's configuration for prefill.
         decode_config: The model's configuration for decode.
-        ingress_cls_config: The class of the ingress, and further arguments of it.
+        ingress_cls_config: The class of the ingress and its additional arguments.
         ingress_deployment_config: Options of `serve.deployment` for the ingress.
     """
 
-    prefill_config: LLMConfig
-    decode_config: LLMConfig
-    ingress_cls_config: IngressClsConfig = Field(default_factory=IngressClsConfig)
-    ingress_deployment_config: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("prefill_config", "decode_config", mode="before")
-    @classmethod
-    def _load_config(cls, value: Any) -> Any:
-        return LLMConfig.from_file(value) if isinstance(value, str) else value
+    prefill_config: LLMConfigOrFile
+    decode_config: LLMConfigOrFile
 
 
 def build_dp_deployment(
@@ -135,14 +124,14 @@ def build_dp_deployment(
     override_serve_options: dict[str, Any] | None = None,
     deployment_cls: type[LLMServer] | None = None,
 ) -> serve.Application:
-    """Build the deployment of one model with a replica for each data-parallel rank.
+    """Build the deployment of one model with one replica for each data-parallel rank.
 
     Args:
         llm_config: The configuration of the model. `engine_kwargs["data_parallel_size"]` is the number of replicas.
-        name_prefix: The beginning of the deployment's name.
-        bind_kwargs: Further arguments of the class.
-        override_serve_options: Options of the deployment, which replace those of the configuration.
-        deployment_cls: The class; by default `DPServer`.
+        name_prefix: The prefix of the deployment's name.
+        bind_kwargs: Additional arguments of the class.
+        override_serve_options: Options of the deployment that replace those of the configuration.
+        deployment_cls: The class. Defaults to `DPServer`.
 
     Returns:
         The application.
@@ -168,11 +157,11 @@ def build_dp_openai_app(dp_serving_args: DPOpenAiServingArgs | Mapping[str, Any]
     args = DPOpenAiServingArgs.model_validate(dp_serving_args)
     config = args.llm_config
     models = {config.model_id: build_dp_deployment(config)}
-    return build_ingress(models, [config], args.ingress_cls_config, args.ingress_deployment_config)
+    return build_ingress(models, [config], args)
 
 
 def build_pd_openai_app(pd_serving_args: PDServingArgs | Mapping[str, Any]) -> serve.Application:
-    """Raise NotImplementedError: no engine can hand over its KV cache, which splitting prefill and decode needs.
+    """Raise NotImplementedError: to split prefill and decode, engines must transfer KV caches, and none does.
 
     Args:
         pd_serving_args: The configuration, or a dictionary of its fields.
@@ -186,7 +175,7 @@ def build_pd_openai_app(pd_serving_args: PDServingArgs | Mapping[str, Any]) -> s
 
 
 class LLMRouter(OpenAiIngress):
-    """The ingress of Ray 2.43 to 2.5x, which takes deployments and asks them for their configurations.
+    """The ingress of older versions of Ray, which takes deployments and asks them for their configurations.
 
     `build_openai_app` replaces it:
 
@@ -194,7 +183,7 @@ class LLMRouter(OpenAiIngress):
 
     Args:
         llm_deployments: A handle for each model.
-        **kwargs: Further arguments of `OpenAiIngress`.
+        **kwargs: Additional arguments of `OpenAiIngress`.
     """
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it, as Ray's does
@@ -203,23 +192,17 @@ class LLMRouter(OpenAiIngress):
         configs = [await handle.llm_config.remote() for handle in llm_deployments]
         super().__init__(
             {config.model_id: handle for config, handle in zip(configs, llm_deployments, strict=True)},
-            {config.model_id: to_model_metadata(config.model_id, config) for config in configs},
-            lora_paths={
-                config.model_id: config.lora_config.dynamic_lora_loading_path
-                for config in configs
-                if config.lora_config is not None
-            },
+            **describe_models(configs),
             **kwargs,
         )
 
     @classmethod
     def as_deployment(cls, llm_configs: list[LLMConfig] | None = None) -> serve.Deployment[Any]:
-        """Return the deployment, which `bind` gives the models.
+        """Return the deployment. Pass the models to its `bind`.
 
         Args:
-            llm_configs: The configurations of the models, which decide the number of replicas.
+            llm_configs: The configurations of the models, which determine the number of replicas.
         """
-        made: serve.Deployment[Any] = serve.deployment(serve.ingress(None)(cls)).options(
-            **cls.get_deployment_options(llm_configs)
-        )
-        return made
+        options = cls.get_deployment_options(llm_configs)
+        deployment: serve.Deployment[Any] = serve.deployment(serve.ingress(None)(cls)).options(**options)
+        return deployment

@@ -1,4 +1,4 @@
-"""Which replicas have seen which beginnings of prompts."""
+"""An index of the prompt prefixes that each replica has seen."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ BLOCK = 64  # characters
 
 
 class PrefixIndex:
-    """Remember the beginnings of texts by replica, in blocks, as engines cache them.
+    """Remember the prefixes of texts that each replica has seen, in blocks, as engines cache them.
 
-    A block's key is a hash of the text up to its end, so that a match of a block is a match of everything before it.
-    When the index is full, the least recently used blocks are dropped.
+    A block's key is a hash of the text up to the end of the block, so a matching block implies that all blocks before
+    it match. When the index is full, it drops the least recently used blocks.
 
     >>> index = PrefixIndex(max_characters=1000)
     >>> index.insert("a" * 128, "replica 1")
@@ -23,8 +23,8 @@ class PrefixIndex:
     {'replica 1': 64}
 
     Args:
-        max_characters: The most characters to remember.
-        target_characters: How many to keep when there are more; by default all that may be kept.
+        max_characters: The maximum number of characters to remember.
+        target_characters: How many of them to keep when the index is full. Defaults to `max_characters`.
     """
 
     def __init__(self, max_characters: int, target_characters: int | None = None) -> None:
@@ -48,7 +48,7 @@ class PrefixIndex:
                     self._sizes[each] -= 1
 
     def match(self, text: str) -> dict[Hashable, int]:
-        """Return how many characters at the beginning of a text each replica has seen."""
+        """Return the length of the longest prefix of a text that each replica has seen, in characters."""
         found: dict[Hashable, int] = {}
         matching: set[Hashable] | None = None
         for number, key in enumerate(_keys(text), 1):
@@ -61,11 +61,11 @@ class PrefixIndex:
         return found
 
     def size(self, replica: Hashable) -> int:
-        """Return how many characters of a replica are remembered."""
+        """Return how many characters the index remembers for a replica."""
         return self._sizes.get(replica, 0) * BLOCK
 
     def keep_only(self, replicas: Iterable[Hashable]) -> None:
-        """Forget all other replicas."""
+        """Forget all replicas but these."""
         gone = set(self._sizes) - set(replicas)
         if not gone:
             return

@@ -1,4 +1,4 @@
-"""Deployments that hold engines."""
+"""Deployments that run engines."""
 
 from skate.serve.llm._patterns import DPServer, PDDecodeServer, PDPrefillServer
 from skate.serve.llm._server.llm_server import LLMServer

@@ -21,13 +21,13 @@ __all__ = ["KVAwareRouter", "PrefixCacheAffinityRouter"]
 
 
 class PrefixCacheAffinityRouter(LocalityMixin, MultiplexMixin, RequestRouter):
-    """Send requests whose prompts begin alike to the same replica, whose engine has cached the beginning.
+    """Send requests whose prompts share a prefix to the same replica, whose engine has cached the prefix.
 
-    A request goes to the replica that has seen most of its prompt. If none has seen enough of it, the request goes to
-    the replica with the least to remember. If the replicas' loads differ too much, the less busy of two random replicas
-    is chosen. A replica without room is passed over.
+    A request goes to the replica that has seen the longest prefix of its prompt. If no replica has seen enough of it,
+    the request goes to the replica that has seen the fewest prompts. If the loads of the replicas differ too much, the
+    less busy of two random replicas is chosen. A replica that is at capacity is skipped.
 
-    Name it in `deployment_config`; `request_router_kwargs` are the arguments of `initialize_state`:
+    Name the class in `deployment_config`. `request_router_kwargs` are the arguments of `initialize_state`:
 
         deployment_config={
             "num_replicas": 2,
@@ -48,12 +48,12 @@ class PrefixCacheAffinityRouter(LocalityMixin, MultiplexMixin, RequestRouter):
         """Configure the router.
 
         Args:
-            imbalanced_threshold: Only the load counts if the replicas' numbers of requests differ by more than this.
-            match_rate_threshold: The part of a prompt that a replica must have seen to be preferred.
-            do_eviction: Has no effect: the router's memory is always limited.
-            eviction_threshold_chars: The most characters of prompts to remember.
-            eviction_target_chars: How many to keep when there are more.
-            eviction_interval_secs: Has no effect: characters are dropped as soon as there are too many.
+            imbalanced_threshold: If the replicas' numbers of requests differ by more than this, only the load decides.
+            match_rate_threshold: The fraction of a prompt that a replica must have seen to be preferred.
+            do_eviction: Has no effect, because the router's memory is always limited.
+            eviction_threshold_chars: The maximum number of characters of prompts to remember.
+            eviction_target_chars: How many of them to keep when there are more.
+            eviction_interval_secs: Has no effect, because eviction is immediate.
         """
         self._imbalanced_threshold = imbalanced_threshold
         self._match_rate_threshold = match_rate_threshold
@@ -62,7 +62,7 @@ class PrefixCacheAffinityRouter(LocalityMixin, MultiplexMixin, RequestRouter):
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> Sequence[Sequence[RunningReplica]]:
-        """Return the replicas that have seen most of the prompt, followed by all others."""
+        """Return the replicas that have seen the longest prefix of the prompt, followed by all others."""
         candidates = candidate_replicas
         if pending_request is not None and pending_request.metadata.multiplexed_model_id:
             ids = self.apply_multiplex_routing(pending_request)
@@ -83,7 +83,7 @@ class PrefixCacheAffinityRouter(LocalityMixin, MultiplexMixin, RequestRouter):
         return [best, others] if others else [best]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        """Remember that a replica sees the prompt of a request."""
+        """Remember that a replica has seen the prompt of a request."""
         self._index.insert(prompt_text(pending_request), replica_id)
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
@@ -94,7 +94,7 @@ class PrefixCacheAffinityRouter(LocalityMixin, MultiplexMixin, RequestRouter):
 
 
 class KVAwareRouter(RequestRouter):
-    """Ray's name for a router that follows the KV caches of engines. It needs events that no engine here publishes."""
+    """Ray's router that tracks the KV caches of engines. It needs events that no engine here publishes."""
 
     def initialize_state(self, **_: Any) -> None:
         """Raise NotImplementedError."""
@@ -105,7 +105,7 @@ class KVAwareRouter(RequestRouter):
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> Sequence[Sequence[RunningReplica]]:
-        """Return all replicas. It is not called: see `initialize_state`."""
+        """Return all replicas. This method is never called, because `initialize_state` raises an error."""
         return [candidate_replicas]
 
 

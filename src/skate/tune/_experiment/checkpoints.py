@@ -1,4 +1,4 @@
-"""The checkpoints of trials: saved when a scheduler asks for them, and kept as the user asks."""
+"""The checkpoints of trials: which are kept, and those that a scheduler requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KeptCheckpoint:
 
 
 def number_after(name: str) -> int:
-    """Return the lowest number for the checkpoints after one; 0 if the user has named it.
+    """Return the number of the next checkpoint after one; 0 if the user has chosen its name.
 
     >>> number_after("checkpoint_000004"), number_after("best")
     (5, 0)
@@ -39,7 +39,7 @@ def number_after(name: str) -> int:
 def select_dropped(kept: Sequence[KeptCheckpoint], config: CheckpointConfig) -> list[KeptCheckpoint]:
     """Return the checkpoints that are no longer needed.
 
-    The best are needed, or the newest without a score. The latest is needed as well, to resume from.
+    The best ones are needed, or the newest ones if there is no score. The latest is always needed, to resume from.
 
     >>> made = [KeptCheckpoint(str(i), {"loss": loss}) for i, loss in enumerate([0.1, 0.5, 0.3, 0.4])]
     >>> config = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min")
@@ -57,11 +57,13 @@ def rank(kept: Sequence[KeptCheckpoint], config: CheckpointConfig | None) -> lis
 
     Args:
         kept: The checkpoints, the oldest first.
-        config: What scores them.
+        config: How they are scored.
     """
     if config is None or config.checkpoint_score_attribute is None:
         return list(kept)
-    return sorted(kept, key=lambda each: _score(each, config))  # stable: the newest of equals last
+    return sorted(
+        kept, key=lambda each: _score(each, config)
+    )  # a stable sort: the newest of equal ones is last
 
 
 def _score(checkpoint: KeptCheckpoint, config: CheckpointConfig) -> float:

@@ -105,7 +105,7 @@ class ExperimentFolder:
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
-        """Replace errors of the filesystem by one that names the experiment.
+        """Replace errors of the filesystem with an error that names the experiment.
 
         Raises:
             TuneError: The experiment cannot be stored.
@@ -114,8 +114,8 @@ class ExperimentFolder:
             yield
         except OSError as error:
             raise TuneError(
-                f"the experiment cannot be stored in {self.location}: {error}. Give RunConfig a writable "
-                "`storage_path`."
+                f"the experiment cannot be stored in {self.location}: {error}. Set RunConfig(storage_path=…) to a "
+                "writable folder."
             ) from error
 
     # ------------------------------------------------------------ reading
@@ -165,7 +165,7 @@ class ExperimentFolder:
         return None if written is None else written.timestamp()
 
     def find_folders(self, paths: Collection[str]) -> set[str]:
-        """Return those of the paths, all below this folder, that are folders; in an object store, with files."""
+        """Return the paths, all below this folder, that are folders. In an object store, a folder must have files."""
         if self.is_local:
             return {path for path in paths if os.path.isdir(path)}
         if not paths:
@@ -197,7 +197,7 @@ class ExperimentFolder:
     def create_trial(self, trial: Trial) -> None:
         """Create the folder of a trial.
 
-        Its worker could do so, but many processes that create folders in the same one wait for each other.
+        The worker could do so, but processes that create folders in the same parent folder wait for each other.
         """
         trial.relative_logdir = dirname_of(trial)
         self.set_paths(trial)
@@ -222,7 +222,7 @@ class ExperimentFolder:
     # ------------------------------------------------------------ state
 
     def write_settings(self, settings: Any, metric: str | None, mode: str | None) -> None:
-        """Replace the settings of the experiment; its metric and mode can be read without the classes of the rest."""
+        """Replace the settings of the experiment. The metric and the mode can be read without unpickling the rest."""
         self._replace(TUNER, cloudpickle.dumps(settings))
         self._replace(OBJECTIVE, json.dumps({"metric": metric, "mode": mode}).encode())
 
@@ -297,7 +297,7 @@ def encode(value: Any) -> Any:
 
 
 def _is_json(value: Any) -> bool:
-    """Return whether a value is the same after a journey through JSON."""
+    """Return whether a value is unchanged by a round trip through JSON."""
     kind = type(value)
     if kind is float:
         return math.isfinite(value)

@@ -58,11 +58,11 @@ class Journal:
         self._pending = True
 
     def flush(self) -> None:
-        """Hand all appended records to the operating system: they survive the end of this process."""
+        """Flush all appended records to the operating system, so that they survive the end of this process."""
         self._file.flush()
 
     def commit(self) -> None:
-        """Wait until all appended records are on disk: they survive a crash of the machine."""
+        """Wait until all appended records are on disk, so that they survive a crash of the machine."""
         if self._pending:
             self._file.flush()
             os.fdatasync(self._file.fileno())
@@ -74,7 +74,7 @@ class Journal:
         return self._file.tell()
 
     def compact(self, records: Iterable[Record]) -> None:
-        """Replace all records; a program that is killed meanwhile leaves either the old ones or the new ones."""
+        """Replace all records atomically: a program that is killed leaves either the old records or the new ones."""
         new = self.path.with_suffix(".new")
         with new.open("wb") as file:
             for record in records:
@@ -88,7 +88,7 @@ class Journal:
         self._pending = False
 
     def rotate(self) -> None:
-        """Start an empty file; one with records is kept under another name."""
+        """Start an empty file. A file with records is kept under another name."""
         if not self.size:
             return
         self._file.close()
@@ -99,7 +99,7 @@ class Journal:
         self._file = self.path.open("ab")
 
     def close(self) -> None:
-        """Commit, and let other programs open the journal."""
+        """Commit, and release the lock, so that other programs can open the journal."""
         try:
             self.commit()
         finally:

@@ -1,4 +1,4 @@
-"""Reads an experiment from its folder, also while another program runs it. Nothing is locked or written."""
+"""Read an experiment from its folder, even while another program runs it. Nothing is locked or written."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StoredExperiment:
 
 @dataclass(frozen=True)
 class StoredSummary:
-    """The numbers of one experiment, from its journal alone.
+    """A summary of one experiment, from its journal alone.
 
     Attributes:
         name: The name of the experiment.
@@ -81,7 +81,7 @@ def read_experiment(path: str | os.PathLike[str]) -> StoredExperiment:
 
 
 def find_experiments(path: str | os.PathLike[str]) -> Iterator[StoredSummary]:
-    """Yield the experiments in the folders below a folder, by name; nothing is unpickled.
+    """Yield the experiments in the subfolders of a folder, sorted by name. Nothing is unpickled.
 
     Args:
         path: A local path or a URI.
@@ -120,8 +120,8 @@ def _list(filesystem: pafs.FileSystem, path: str) -> list[str]:
 def find_process(folder: ExperimentFolder) -> int | None:
     """Return the id of the process that runs the experiment in a folder; None if there is none on this machine.
 
-    The process is the one that has the lock of the journal open. Trying to lock the file instead could make a program
-    fail that is just starting.
+    It is the process that has the lock file of the journal open. Trying to acquire the lock instead could make a
+    program fail that is just starting.
     """
     if folder.local is None:
         return None
@@ -140,6 +140,6 @@ def _why_none(folder: ExperimentFolder) -> str:
         return f"{path} is not a folder: give the folder of an experiment."
     inside = [each.name for each in _experiments_in(folder.filesystem, folder.path)]
     if not inside:
-        return f"{path} holds no experiment: it has no {JOURNAL}."
+        return f"{path} is not the folder of an experiment: it has no {JOURNAL}."
     names = ", ".join(inside[:5]) + (", …" if len(inside) > 5 else "")
-    return f"{path} holds no experiment itself, but the folders of experiments: {names}. Give one of them."
+    return f"{path} is not the folder of one experiment, but contains experiments: {names}. Give one of them."

@@ -1,4 +1,4 @@
-"""Records the events of an experiment in its journal, and the state of its search in a file."""
+"""Record the events of an experiment in its journal, and the state of its search in a file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from skate.tune._experiment.uploads import Uploader
     from skate.tune._loop.settings import Settings
 
-SYNC_INTERVAL_S = 1.0  # between two writes to the disk itself
-_STATE_SHARE = 0.02  # of the time, for saving the state of the search
+SYNC_INTERVAL_S = 1.0  # between two syncs of the disk
+_STATE_SHARE = 0.02  # the fraction of the time that is spent on saving the state of the search
 
 
 class Recorder:
@@ -28,7 +28,7 @@ class Recorder:
 
     Args:
         folder: The experiment's folder.
-        uploader: Uploads the folder; None if it is stored where it is.
+        uploader: Uploads the folder; None if it is on a local disk.
 
     Raises:
         TuneError: Another program runs the experiment.
@@ -37,12 +37,12 @@ class Recorder:
     def __init__(self, folder: ExperimentFolder, uploader: Uploader | None = None) -> None:
         self._folder = folder
         self._uploader = uploader
-        self._has_checkpoints = False  # that are not uploaded
+        self._has_checkpoints = False  # whether there are checkpoints whose records are not uploaded
         self._dropped: list[str] = []
         self._journal = folder.open_journal()
         self._last_sync = time.monotonic()
         self._next_state = 0.0
-        self.created = 0  # trials, by this program and earlier ones
+        self.created = 0  # trials that this program and earlier ones have created
 
     def added(self, trial: Trial) -> None:
         """A trial was created."""
@@ -59,7 +59,7 @@ class Recorder:
         self._has_checkpoints = True
 
     def dropped(self, path: str) -> None:
-        """A checkpoint is no longer needed: delete it, once the journal in the storage has a newer one."""
+        """A checkpoint is no longer needed. It is deleted when the journal in the storage has a newer one."""
         if self._uploader is None:
             folders.delete(self._folder.filesystem, path)
         else:
@@ -70,14 +70,14 @@ class Recorder:
         self._journal.append(_ended(trial))
 
     def start(self) -> None:
-        """Start a new journal; that of an earlier experiment in the same folder is renamed."""
+        """Start a new journal. The journal of an earlier experiment in the same folder is renamed."""
         self._folder.delete_state()
         self._journal.rotate()
         if self._uploader is not None:
             self._uploader.start()
 
     def restart(self, trials: Sequence[Trial]) -> None:
-        """Replace the journal by one with the current state of each trial."""
+        """Replace the journal with one that has the current state of each trial."""
         if self._uploader is not None:
             self._uploader.download(
                 trial.relative_logdir
@@ -85,14 +85,14 @@ class Recorder:
                 if trial.relative_logdir is not None and not trial.is_finished()
             )
         self._journal.compact(record for trial in trials for record in _records(trial, self._folder))
-        if self._uploader is not None:  # not before: a journal that is replaced has no prefix
+        if self._uploader is not None:  # not earlier: uploads need a journal that only grows
             self._uploader.start()
 
     def step(self, settings: Settings | None) -> None:
         """Flush the records of a step to the operating system; at intervals, sync the disk and save the state.
 
         Args:
-            settings: What has the state; None if another experiment stores it.
+            settings: The settings, which contain the state; None if another experiment stores it.
         """
         self._journal.flush()
         if self._uploader is not None and self._has_checkpoints:
@@ -197,7 +197,7 @@ def _records(trial: Trial, folder: ExperimentFolder) -> Iterator[Record]:
 def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) -> list[Trial]:
     """Return the trials of a journal, in the order in which they were added.
 
-    Later records of a trial whose first one is damaged are skipped: its configuration is lost.
+    If the first record of a trial is damaged, its configuration is lost, so its later records are skipped.
     """
     trials: dict[str, Trial] = {}
     for record in records:

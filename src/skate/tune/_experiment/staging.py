@@ -1,13 +1,13 @@
 """The local files of an experiment that is stored elsewhere, such as in S3.
 
-The program that runs such an experiment writes to a folder on its machine, and uploads what has changed. The workers
-store checkpoints directly. Each such folder has a random id, and the storage has the id of the folder that was uploaded
-last: a folder on this machine whose id is there is at least as new as the storage, and is used to continue after a
-crash. Any other one is out of date, because a program on another machine has continued the experiment.
+The program that runs such an experiment writes to a folder on its machine and uploads what has changed. The workers
+store checkpoints directly. Each local folder has a random id, and the storage records the id of the folder that was
+uploaded last. A local folder with this id is at least as new as the storage, and is used to continue after a crash. Any
+other local folder is out of date, because a program on another machine has continued the experiment.
 
-An upload is consistent at every moment. The files of trials come first, then the journal, up to the size that it had
-when the state of the search was read, then that state: the storage never has a state that is newer than its journal,
-and a journal may end anywhere.
+The storage is consistent at every moment of an upload. The files of trials are uploaded first, then the journal, up to
+the size that it had when the state of the search was read, then that state. So the state in the storage is never newer
+than the journal there, and a journal may end anywhere.
 """
 
 from __future__ import annotations
@@ -76,10 +76,8 @@ class Staging:
             os.path.abspath(variables.cache_folder()), "tune", f"{posixpath.basename(path)}-{key}"
         )
         self._id: str | None = None
-        self._transferred: dict[
-            str, _Stamp
-        ] = {}  # by name: what a file was like when it was last transferred
-        self._created: set[str] = set()  # folders in the storage
+        self._transferred: dict[str, _Stamp] = {}  # the stamp of each file when it was last transferred
+        self._created: set[str] = set()  # folders that exist in the storage
 
     # ------------------------------------------------------------ the folder on this machine
 
@@ -93,7 +91,7 @@ class Staging:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other programs on this machine out.
+        """Lock the experiment against other programs on this machine.
 
         Raises:
             TuneError: Another program runs the experiment, or the folder cannot be created.
@@ -104,14 +102,14 @@ class Staging:
             file = lock(root / f"{self.local.name}.lock", self.location)
         except OSError as error:
             raise TuneError(
-                f"the files of the experiment cannot be written to {root}, from where they are uploaded: {error}. Set "
-                "SKATE_CACHE_DIR to a writable folder."
+                f"the experiment cannot be written to {root}, from where it is uploaded: {error}. Set SKATE_CACHE_DIR "
+                "to a writable folder."
             ) from error
         with file:
             yield
 
     def prepare(self) -> None:
-        """Use the files on this machine if they are current; replace them by those of the storage otherwise."""
+        """Use the files on this machine if they are current; otherwise replace them with those of the storage."""
         if not self.is_current():
             if self.local.exists():
                 log.warning(
@@ -146,7 +144,7 @@ class Staging:
     # ------------------------------------------------------------ downloads
 
     def download(self, trials: Iterable[str]) -> None:
-        """Download files of trials that continue, as far as they are not here; checkpoints stay in the storage.
+        """Download the missing files of trials that continue. Checkpoints stay in the storage.
 
         Args:
             trials: The names of their folders.
@@ -243,7 +241,7 @@ class Staging:
         return None if stamp == self._transferred.get(JOURNAL) else stamp
 
     def _scan(self, failures: list[tuple[str, Exception]]) -> Iterator[tuple[str, _Stamp]]:
-        """Yield the files on this machine; add what cannot be read to the failures."""
+        """Yield the files on this machine, and add those that cannot be read to the failures."""
         pending = [""]
         while pending:
             folder = pending.pop()
@@ -263,7 +261,7 @@ class Staging:
                         yield name, _stamp(entry.stat())
 
     def _send(self, name: str, stamp: _Stamp) -> None:
-        """Upload a file up to the size that it had; files of results and journals only grow."""
+        """Upload a file up to the size in its stamp. Result files and journals only grow."""
         try:
             file = (self.local / name).open("rb")
         except FileNotFoundError:  # deleted meanwhile
@@ -285,7 +283,7 @@ class Staging:
         self._transferred[STATE] = stamp
 
     def _write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Replace a file in the storage: a reader finds either the old contents or the new."""
+        """Replace a file in the storage, so that a reader finds either the old contents or the new ones."""
         target = f"{self.path}/{name}"
         at_once = filesystems.commits_on_close(self.filesystem)
         folder = posixpath.dirname(target)
@@ -302,7 +300,7 @@ class Staging:
 
 
 def _transfer(move: Callable[[str], None], names: Iterable[str]) -> list[tuple[str, Exception]]:
-    """Call a function for each name, in several threads; return the names that failed, with the errors."""
+    """Call a function for each name, in several threads. Return the names that failed, with their errors."""
 
     def attempt(name: str) -> Exception | None:
         try:
@@ -325,7 +323,7 @@ def _is_in_storage_only(name: str) -> bool:
 
 
 def _is_content(name: str) -> bool:
-    """Return whether a file in the experiment's own folder is to be transferred."""
+    """Return whether to transfer a file that is directly in the experiment's folder."""
     return name != WRITER and not name.endswith((".new", ".lock"))
 
 

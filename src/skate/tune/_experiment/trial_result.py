@@ -32,8 +32,8 @@ class Result(train.Result):
         error: The exception that ended the trial, if it failed.
         path: The trial's folder.
         metrics_dataframe: All reports of the trial, one per row.
-        best_checkpoints: The kept checkpoints with their metrics: the best last if `CheckpointConfig` names a
-            score, else the oldest first.
+        best_checkpoints: The kept checkpoints with their metrics. The best one is last if `CheckpointConfig` names a
+            score; otherwise the oldest one is first.
     """
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Uploads of an experiment, in the background while it runs."""
+"""Upload an experiment in the background while it runs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ log = logging.getLogger("skate.tune")
 
 PERIOD_VARIABLE = "TUNE_GLOBAL_CHECKPOINT_S"  # Ray's variable for the seconds between two uploads
 MIN_PAUSE_S = 1.0  # between two uploads
-_SHARE = 0.2  # of the time, for uploads that checkpoints request
+_SHARE = 0.2  # the fraction of the time that is spent on uploads that checkpoints request
 _LAST_ATTEMPTS = 3
-_SILENT_WAIT_S = 5.0  # at the end, without a message
+_SILENT_WAIT_S = 5.0  # how long the last upload may take before a message is logged
 
 
 class Uploader:
@@ -48,7 +48,7 @@ class Uploader:
         self._staging.download(trials)
 
     def start(self) -> None:
-        """Start the thread, unless it runs: experiments that share a folder start it more than once."""
+        """Start the thread, unless it is running. Experiments that share a folder call this more than once."""
         if self._thread.ident is None:
             self._thread.start()
 
@@ -63,7 +63,7 @@ class Uploader:
         self._wakes.set()
 
     def close(self) -> Exception | None:
-        """Upload a last time; return the error if that fails, or does not end in time."""
+        """Upload one last time. Return the error if the upload fails or does not finish in time."""
         self._closes.set()
         self._wakes.set()
         if self._thread.ident is None:
@@ -74,7 +74,7 @@ class Uploader:
             log.info("uploading %s to %s …", self._staging.local, self._staging.location)
             self._thread.join(max(0.0, timeout - _SILENT_WAIT_S))
         if self._thread.is_alive():
-            return TimeoutError(f"the upload takes longer than SyncConfig(sync_timeout={timeout:g})")
+            return TimeoutError(f"the upload took longer than SyncConfig(sync_timeout={timeout:g})")
         return self._error
 
     def _run(self) -> None:
@@ -124,11 +124,11 @@ def open_for_run(
 
     Args:
         folder: The folder.
-        config: When to upload; if None, `$TUNE_GLOBAL_CHECKPOINT_S` may have the interval.
+        config: When to upload; if None, `$TUNE_GLOBAL_CHECKPOINT_S` may set the interval.
 
     Raises:
-        TuneError: Another program on this machine runs the experiment, the folder is not writable, or not all files
-            were uploaded at the end.
+        TuneError: Another program on this machine runs the experiment, the folder is not writable, or the last upload
+            was incomplete.
     """
     if folder.is_local:
         yield folder, None

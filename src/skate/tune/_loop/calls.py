@@ -1,4 +1,4 @@
-"""The calls of workers that have not returned."""
+"""Calls to workers that have not returned yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skate.tune.experiment import Trial
 
 
 class Kind(Enum):
-    """What a worker was asked to do."""
+    """The kind of a call."""
 
     STEP = "step"
     STOP = "stop"
@@ -27,7 +27,7 @@ class RunningTrial:
         trial: The trial.
         worker: The worker.
         started: When the trial was sent to the worker.
-        steps: The number of steps that it has made there.
+        steps: The number of steps that the trial has completed there.
     """
 
     trial: Trial
@@ -37,7 +37,7 @@ class RunningTrial:
 
 
 class Calls:
-    """Calls by their references, in the order in which they were made."""
+    """Pending calls by reference, in the order in which they were made."""
 
     def __init__(self) -> None:
         self._calls: dict[Any, tuple[Kind, RunningTrial]] = {}
@@ -59,7 +59,7 @@ class Calls:
         return any(kind is Kind.STEP and owner is running for kind, owner in self._calls.values())
 
     def take_ready(self, timeout: float) -> Iterator[tuple[Kind, RunningTrial, Any]]:
-        """Wait for a call to return; remove and yield all that have returned, with their references.
+        """Wait for a call to return. Remove and yield all calls that have returned, with their references.
 
         Args:
             timeout: The time to wait, in seconds.
@@ -70,5 +70,5 @@ class Calls:
             ready, _ = skate.wait(references, num_returns=1, timeout=timeout)
         for reference in ready:
             found = self._calls.pop(reference, None)
-            if found is not None:  # else it was forgotten because of one before it
+            if found is not None:  # otherwise handling an earlier call has removed it
                 yield *found, reference

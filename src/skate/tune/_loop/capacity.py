@@ -1,4 +1,4 @@
-"""The resources that the workers of trials may use: those of one machine, or of the nodes of a cluster."""
+"""The resources that the workers of trials may use, on one machine or on the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import skate
 from skate.tune.execution.placement_groups import PlacementGroupFactory
 from skate.util._session import engine_name
 
-_TOLERANCE = 1e-6  # of sums of fractions
+_TOLERANCE = 1e-6  # for sums of fractions
 _REFRESH_S = 1.0  # between two requests for the state of a cluster
 
 Amounts = Mapping[str, float]
@@ -48,18 +48,18 @@ class Capacity:
         lacking = {name: needed[name] for name in needed if not _fits(self.total, {name: needed[name]})}
         if not lacking:
             return ""
-        there = {name: self.total.get(name, 0.0) for name in lacking}
-        return f"the trial needs {lacking}, and the session has {there}"
+        available = {name: self.total.get(name, 0.0) for name in lacking}
+        return f"the trial needs {lacking}, but the session has {available}"
 
 
 class ClusterCapacity(Capacity):
     """The resources of a cluster, whose nodes may join and leave.
 
-    A worker that has no room on any node would wait for ever beside idle ones, so workers are counted by node. What
-    other programs use is known for the whole cluster only, and a moment late.
+    A worker that fits on no node would wait forever while others are idle, so resources are counted per node. The usage
+    of other programs is known only for the whole cluster, and with a delay.
 
     Args:
-        clock: Returns the time in seconds.
+        clock: A function that returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,10 +112,10 @@ class ClusterCapacity(Capacity):
         )
         for bundle in on_one_node:
             if not any(_fits(node, bundle) for node in nodes):
-                there = [{name: node.get(name, 0.0) for name in bundle} for node in nodes]
-                return f"the trial needs {bundle} on one node, and the nodes have {there}"
+                available = [{name: node.get(name, 0.0) for name in bundle} for node in nodes]
+                return f"the trial needs {bundle} on one node, but the nodes have {available}"
         if resources.strategy == "STRICT_SPREAD" and len(on_one_node) > len(nodes):
-            return f"the trial needs {len(on_one_node)} nodes, and the cluster has {len(nodes)}"
+            return f"the trial needs {len(on_one_node)} nodes, but the cluster has {len(nodes)}"
         return ""
 
 
@@ -125,10 +125,11 @@ def session_capacity() -> Capacity:
 
 
 def can_place(workers: Iterable[PlacementGroupFactory], nodes: Sequence[Amounts]) -> bool:
-    """Return whether the bundles of workers have room on the nodes of an otherwise unused cluster.
+    """Return whether the bundles of workers fit on the nodes of an otherwise unused cluster.
 
-    The largest are placed first, each where it leaves the least, or the most if they must be on different nodes. With
-    workers of different sizes this may fail though another placement exists.
+    The largest workers are placed first. Each bundle goes to the fitting node with the least free resources, or with
+    the most if the bundles of a worker must be on different nodes. With workers of different sizes, this heuristic may
+    miss a placement that exists.
 
     >>> pair = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}])
     >>> can_place([pair, pair], [{"CPU": 2}, {"CPU": 1}, {"CPU": 1}])
@@ -160,7 +161,7 @@ def _fitting(bundle: Amounts, nodes: Iterable[dict[str, float]]) -> list[dict[st
 
 
 def _amount_of(bundle: Amounts) -> Callable[[Amounts], float]:
-    """Return a function that returns how much a node has of the resources of a bundle."""
+    """Return a function that sums a node's amounts of the resources of a bundle."""
     return lambda node: sum(node[name] for name in bundle)
 
 

@@ -1,4 +1,4 @@
-"""The loop of an experiment: creates trials, runs them on workers, and acts on the decisions of the scheduler."""
+"""The loop of an experiment, which creates trials, runs them on workers, and acts on the scheduler's decisions."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ log = logging.getLogger("skate.tune")
 
 MAX_WAITING = 16  # trials that are created ahead of the resources
 _MAX_PENDING = "TUNE_MAX_PENDING_TRIALS_PG"  # the variable with another number, or "auto"
-_POLL_S = 1.0  # between two looks at the time budget
+_POLL_S = 1.0  # between two checks of the time budget
 _SUGGESTION_POLL_S = 0.05  # between two requests to a search that has no suggestion, which sends no event
 
-_FAST_S = 0.05  # seconds of a trial below which others may wait for the same worker
+_FAST_S = 0.05  # if a trial takes less time than this, another trial may wait for its worker
 
 
 class TuneController:
-    """Runs an experiment, or several at once.
+    """Runs one experiment, or several together.
 
     Args:
-        settings: What to run.
-        trials: The trials of an experiment that is continued.
+        settings: The settings of the run.
+        trials: The trials of an experiment that continues.
     """
 
     def __init__(self, settings: Settings, trials: Sequence[Trial] = ()) -> None:
@@ -136,7 +136,7 @@ class TuneController:
         return True
 
     def _schedule_trial_save(self, trial: Trial, result: dict[str, Any] | None = None) -> SaveHandle:
-        """Save a checkpoint of a running trial; a function has saved its latest with a report."""
+        """Save a checkpoint of a running trial. A function has saved its latest checkpoint with a report."""
         running = self._running.get(trial)
         metrics = result or trial.last_result
 
@@ -150,7 +150,7 @@ class TuneController:
     # ------------------------------------------------------------ the loop
 
     def run(self) -> list[Trial]:
-        """Run the experiment to its end; return its trials."""
+        """Run the experiment to its end, and return its trials."""
         self._call(
             "setup", stop=self._experiments[0].stopper, num_samples=self._settings.search.total_samples
         )
@@ -191,7 +191,7 @@ class TuneController:
             elif not self._start(trial):
                 break
         if not self._pending:
-            self._create_trial()  # it may take long: do so while others run
+            self._create_trial()  # it may be slow, so it is done while other trials run
         self._pool.end_idle_if_stalled()
 
     def _create_trial(self) -> bool:
@@ -218,7 +218,9 @@ class TuneController:
             experiment.folder.create_trial(trial)
             experiment.recorder.added(trial)
             if experiment.recorder is not self._recorders[0]:
-                self._recorders[0].created += 1  # beside the state of the search, which creates all trials
+                self._recorders[
+                    0
+                ].created += 1  # stored with the state of the search, which creates all trials
         elif not trial.is_finished():
             assert trial.local_path is not None
             os.makedirs(trial.local_path, exist_ok=True)
@@ -228,7 +230,7 @@ class TuneController:
             self._settings.scheduler.on_trial_add(self, trial)
 
     def _start(self, trial: Trial) -> bool:
-        """Start a trial on a worker; return whether one is free."""
+        """Start a trial on a worker. Return whether a worker is free."""
         resources = trial.placement_group_factory
         assert resources is not None
         impossible = self._pool.why_impossible(resources)
@@ -272,7 +274,7 @@ class TuneController:
         for kind, running, reference in self._calls.take_ready(_POLL_S):
             self._process(kind, running, reference)
             if self._should_stop():
-                break  # results that came at the same time do not count
+                break  # results that arrived at the same time are ignored
 
     def _should_stop(self) -> bool:
         """Return whether all trials stop."""
@@ -283,7 +285,7 @@ class TuneController:
         """Wait a moment for a search that has no suggestion yet.
 
         Raises:
-            TuneError: Trials wait, and nothing runs that could make the scheduler continue one of them.
+            TuneError: Trials are waiting, but no trial is running that could make the scheduler continue one of them.
         """
         if self._live:
             scheduler = type(self._settings.scheduler).__name__
@@ -318,7 +320,7 @@ class TuneController:
                 self._stepped(running, value)
 
     def _start_elsewhere(self, running: RunningTrial) -> None:
-        """Make a trial pending that has not started on its worker."""
+        """Make a trial that has not started on its worker pending again."""
         running.worker.is_fast = False
         self._waiting.pop(running.worker, None)
         self._calls.forget(running)
@@ -326,13 +328,13 @@ class TuneController:
         self._set_status(running.trial, Trial.PENDING)
 
     def _discard(self, worker: Worker) -> None:
-        """End a worker; the trial that waits for it starts elsewhere."""
+        """End a worker. A trial that waits for it starts on another one."""
         self._pool.discard(worker)
         if worker in self._waiting:
             self._start_elsewhere(self._waiting[worker])
 
     def _release(self, worker: Worker) -> None:
-        """Keep a worker whose trial has ended; the trial that waits for it starts."""
+        """Keep a worker whose trial has ended. A trial that waits for it starts."""
         self._waiting.pop(worker, None)
         self._pool.release(worker)
 
@@ -369,7 +371,7 @@ class TuneController:
             self._calls.add(Kind.STEP, running, running.worker.actor.step.remote())
 
     def _export(self, running: RunningTrial) -> bool:
-        """Export the model of a trial that is stopped; return whether that worked. Else the trial has failed."""
+        """Export the model of a trial that is stopped. Return whether this succeeded; otherwise the trial fails."""
         try:
             skate.get(running.worker.actor.export.remote())
         except (RayTaskError, RayActorError) as error:
@@ -467,7 +469,7 @@ class TuneController:
         self._call("on_trial_complete", iteration=self._iteration, trials=self._trials, trial=trial)
 
     def _leave_worker(self, trial: Trial, *, is_over: bool) -> None:
-        """Let a worker end or pause a trial that waits for a decision; it runs other trials then."""
+        """Let a worker end or pause a trial that waits for a decision, so that the worker can run other trials."""
         running = self._running[trial]
         if self._waiting.get(running.worker) is running:
             self._discard(running.worker)

@@ -1,4 +1,4 @@
-"""The settings of a run, in one place for the loop."""
+"""The settings of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RESTORE_RETRIES = (
 
 @dataclass(eq=False)
 class ExperimentSettings:
-    """What the trials of one experiment run, and where they are stored.
+    """The trainable of one experiment, and how its trials run and are stored.
 
     Attributes:
         trainable: A function, or a subclass of `Trainable`.
@@ -59,10 +59,10 @@ class ExperimentSettings:
         return self.run.checkpoint_config
 
     def worker_settings(self, settings: Settings) -> WorkerSettings:
-        """Return what the workers of the experiment have in common.
+        """Return the settings that the workers of the experiment share.
 
         Args:
-            settings: Those of the run.
+            settings: The settings of the run.
         """
         folder = self.folder
         return WorkerSettings(
@@ -108,14 +108,14 @@ class ExperimentSettings:
 
 @dataclass
 class Settings:
-    """What a run consists of: one experiment, or several whose trials share the search and the scheduler.
+    """One experiment, or several whose trials share the search and the scheduler.
 
     Attributes:
-        experiments: The experiments; a trial has the index of its own. The first one stores the state of the search.
+        experiments: The experiments. A trial has the index of its experiment. The first one stores the search state.
         search: Creates the trials.
         scheduler: Decides about them.
         metric: The metric to optimize.
-        max_concurrent: How many trials run at a time at most; None for no limit.
+        max_concurrent: The maximum number of concurrent trials; None for no limit.
         reuse_trainables: Whether an instance of a class is kept for the next trial.
         callbacks: Receive the events.
     """

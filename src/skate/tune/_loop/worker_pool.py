@@ -16,7 +16,7 @@ from skate.util.placement_group import PlacementGroup, remove_placement_group
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 MAX_TRIALS = 2  # of one worker: one that runs, and one that waits for it
-_STALLED_S = 15.0  # for the start of a process of a cluster; a worker that takes longer lacks resources
+_STALLED_S = 15.0  # a worker of a cluster that takes longer to start lacks resources
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ class WorkerPool:
     """Creates workers as far as the resources of the session allow.
 
     Args:
-        kinds: For each experiment, a reference to its trainable, and what its workers have in common.
+        kinds: For each experiment, a reference to its trainable, and the settings that its workers share.
     """
 
     def __init__(self, kinds: Sequence[tuple[Any, WorkerSettings]]) -> None:
@@ -92,7 +92,7 @@ class WorkerPool:
         return worker
 
     def release(self, worker: Worker) -> None:
-        """Handle the end of a trial: its worker is kept for the next one."""
+        """Handle the end of a trial, whose worker is kept for the next one."""
         worker.trials -= 1
         if not worker.trials and worker in self._live:
             self._idle.setdefault((worker.kind, worker.resources), []).append(worker)
@@ -119,7 +119,7 @@ class WorkerPool:
         return self._capacity.why_impossible(resources)
 
     def end_idle_if_stalled(self) -> None:
-        """End idle workers if another one has been waiting for resources: no node of the cluster has room for both."""
+        """End idle workers if another worker has been waiting for resources, because no node has room for both."""
         if not self._starting:
             return
         for worker, (ready, _) in list(self._starting.items()):

@@ -1,1 +1,1 @@
-"""What an experiment shows of itself."""
+"""The progress display, the plots and the report of an experiment."""

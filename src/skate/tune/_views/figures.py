@@ -1,4 +1,4 @@
-"""The plots of an experiment, by Optuna and Plotly."""
+"""The plots of an experiment, made with Optuna and Plotly."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from skate.tune.result import TRAINING_ITERATION
 from skate.tune.search._space import finite_number
 
 MAX_CURVES = 30
-MAX_CURVE_POINTS = 1000  # a longer curve is thinned out
+MAX_CURVE_POINTS = 1000  # a longer curve is subsampled
 MAX_LINES = 300  # trials in the plot of parallel coordinates, which has an element per trial
 MAX_AXES = 10  # parameters in one plot
 MAX_SLICES = 5  # parameters side by side
 MAX_FANOVA_TRIALS = 200
 
-# They are readable on a light and on a dark background.
+# These colors are readable on a light and on a dark background.
 GRAY, BLUE, ORANGE = "#a3acb9", "#2b7fd4", "#e8590c"
 SCALE = [(0.0, GRAY), (1.0, BLUE)]
 
@@ -124,13 +124,13 @@ def curve_of(folder: ExperimentFolder, trial: Trial, metric: str) -> tuple[list[
 
 
 def _ranked(points: Sequence[Point], mode: str) -> list[Point]:
-    """Return the points, the best first; of equal ones, the earlier first."""
+    """Return the points sorted by value, the best first. Equal points keep their order."""
     sign = -1 if mode == "max" else 1
     return sorted(points, key=lambda point: sign * point.value)
 
 
 def _describe(trial: Trial) -> str:
-    """Return the name and the parameters of a trial for the label under the pointer."""
+    """Return the name and the parameters of a trial, for the hover label."""
     parameters = list(parameters_of(trial).items())
     lines = [f"<b>{html.escape(str(trial), quote=False)}</b>"]
     for name, value in parameters[:_MAX_HOVER]:
@@ -177,9 +177,9 @@ def _draw_importance(drawn: Figures, study: Study, points: Sequence[Point], mode
 
 
 def _plot_importance(study: Study, shares: dict[str, float], mode: str) -> Any:
-    """Let Optuna plot importance that is known already.
+    """Plot importances that are already computed with Optuna.
 
-    For each parameter, the plot copies all trials to find the distribution: one trial is enough.
+    Optuna copies all trials for each parameter to find its distribution, so the plot gets a study with one trial.
     """
     library = _optional.load("optuna.importance", "ResultGrid.plot")
 
@@ -218,7 +218,7 @@ def _evaluator(study: Study, points: Sequence[Point]) -> tuple[Any, str]:
 
 
 def _draw_parameters(drawn: Figures, study: Study, points: Sequence[Point], mode: str, title: str) -> None:
-    """Draw the plots with an axis for each parameter: the important ones if there are too many."""
+    """Draw the plots that have an axis for each parameter. If there are too many, only the important ones are drawn."""
     optuna = _optional.load("optuna", "ResultGrid.plot")
     visualization = _optional.load("optuna.visualization", "ResultGrid.plot")
     handles_missing = int(optuna.__version__.partition(".")[0]) >= 5

@@ -100,7 +100,7 @@ def _note(text: str) -> str:
 
 def _embed(figure: Any, name: str) -> str:
     """Return a figure as an element of the page, with its colors."""
-    shown = type(figure)(figure)  # a copy: the page has a background and titles of its own
+    shown = type(figure)(figure)  # a copy, because the page has its own background and titles
     height = _HEIGHTS.get(name)
     if height is None:
         bars = max((len(trace.y) for trace in figure.data if trace.y is not None), default=1)

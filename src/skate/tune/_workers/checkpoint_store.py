@@ -1,4 +1,4 @@
-"""The checkpoints of a trial as its worker stores them. A worker imports this module with the first checkpoint."""
+"""Store the checkpoints of a trial in its worker, which imports this module with the first checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CheckpointStore:
         self._first = self._next = assignment.next_checkpoint
 
     def store(self, checkpoint: Checkpoint) -> str:
-        """Copy a checkpoint to the trial's folder, unless it is there; return its name."""
+        """Copy a checkpoint to the trial's folder, unless it is already there, and return its name."""
         if checkpoint.filesystem == self._filesystem and checkpoint.path.startswith(f"{self._folder}/"):
             return checkpoint.path.removeprefix(f"{self._folder}/")
         name = f"checkpoint_{self._next:06d}"
@@ -42,7 +42,7 @@ class CheckpointStore:
         return f"{self._folder}/{name}"
 
     def open(self, checkpoint: str | Checkpoint) -> Checkpoint:
-        """Return a checkpoint, or that at a path in the storage of the experiment."""
+        """Return a checkpoint, which may be given as a path in the storage of the experiment."""
         if isinstance(checkpoint, Checkpoint):
             return checkpoint
         return Checkpoint(checkpoint, self._filesystem)

@@ -1,4 +1,4 @@
-"""What the controller and the workers of trials send each other."""
+"""The messages between the controller and the workers of trials."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RemoteStorage:
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What all trials of an experiment have in common.
+    """The settings that all trials of an experiment share.
 
     Attributes:
         experiment_name: The name of the experiment.
@@ -40,11 +40,11 @@ class WorkerSettings:
         checkpoint_frequency: Steps between two checkpoints of a class; 0 for none.
         checkpoint_at_end: Whether a class saves a checkpoint when it ends.
         reuse_trainable: Whether an instance of a class is kept for the next trial.
-        restore_retries: How often a class tries again to load a checkpoint before its trial fails.
+        restore_retries: The number of further attempts of a class to load a checkpoint before its trial fails.
         writes_params: Whether the folder of each trial has a file with its configuration.
         export_formats: The formats in which a class exports its model when a trial ends.
         log_to_file: The files in the folder of a trial for its output and its errors; None to write no files.
-        changes_folder: Whether a worker in a process of its own works in the folder of its trial.
+        changes_folder: Whether a worker in a separate process changes to the folder of its trial.
     """
 
     experiment_name: str
@@ -61,12 +61,12 @@ class WorkerSettings:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A trial for a worker. It travels as a dictionary of plain values, which are faster to pickle.
+    """A trial for a worker. It is sent as a dictionary of plain values, which is faster to pickle.
 
     Attributes:
         trial_id: The id of the trial.
         trial_name: Its name.
-        experiment_tag: A text that names it by its sampled values.
+        experiment_tag: A string that identifies the trial by its sampled values.
         config: Its configuration.
         folder: The trial's folder on the machine of the driver.
         checkpoint: The checkpoint to resume from; its path if it is in the storage of the experiment.
@@ -102,7 +102,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Step:
-    """What a trial did until it needs a decision: at most one report, and whether it has ended."""
+    """The outcome of a step, after which the trial waits for a decision: at most one report, and whether it ended."""
 
     report: Report | None
     done: bool

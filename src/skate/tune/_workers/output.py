@@ -19,7 +19,7 @@ def log_files(log_to_file: Any) -> Files | None:
             the names of two.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: It has another type.
     """
     if not log_to_file:
         return None
@@ -35,11 +35,11 @@ def log_files(log_to_file: Any) -> Files | None:
 
 
 class Tee:
-    """A stream that writes to two others; one that is closed is left out. Other attributes are those of the first.
+    """A stream that writes to two others, unless they are closed. Other attributes are those of the first stream.
 
     Args:
-        stream1: A stream.
-        stream2: Another one.
+        stream1: The first stream.
+        stream2: The second stream.
     """
 
     def __init__(self, stream1: IO[str], stream2: IO[str]) -> None:
@@ -47,7 +47,7 @@ class Tee:
         self._is_writing = False
 
     def write(self, text: str) -> int:
-        """Write a text to both streams; return its length."""
+        """Write text to both streams, and return its length."""
         if not self._is_writing:  # else a stream writes to this one in turn
             self._is_writing = True
             try:
@@ -98,5 +98,5 @@ class TrialOutput:
                 self._exits.callback(logger.removeHandler, handler)
 
     def close(self) -> None:
-        """Write to the files no longer."""
+        """Stop writing to the files."""
         self._exits.close()

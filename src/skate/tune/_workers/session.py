@@ -1,6 +1,6 @@
 """The session of a trial: `report` and `get_checkpoint` in a trainable function.
 
-The function runs in another thread. Each report hands the metrics over and waits until the controller has decided
+The function runs in another thread. Each report passes the metrics on, and waits until the controller has decided
 whether the trial continues.
 """
 
@@ -42,7 +42,7 @@ class TrialSession:
     Args:
         function: The function; it is called with the configuration.
         assignment: The trial.
-        settings: Those of the experiment.
+        settings: The settings of the experiment.
         resources: The resources of the trial.
         thread: Runs the function.
     """
@@ -106,7 +106,7 @@ class TrialSession:
         return Step(report, self._ended)
 
     def stop(self) -> bool:
-        """End the function at its next report; return whether it has ended."""
+        """End the function at its next report. Return whether it has ended."""
         with self._condition:
             self._stopping = self._may_run = True
             self._condition.notify_all()
@@ -115,7 +115,7 @@ class TrialSession:
         return has_ended
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
-        """Hand over metrics, and wait for the decision to continue."""
+        """Pass metrics to the controller, and wait for the decision to continue."""
         name = None if checkpoint is None else self._store.store(checkpoint)
         if name is not None:
             self._checkpoint = self._store.open(self._store.path_of(name))
@@ -128,7 +128,7 @@ class TrialSession:
                 raise TrialStopped(0)
 
     def at_end(self, action: Callable[[bool], None]) -> None:
-        """Call `action` when the function has ended, with whether it has failed; before its end is reported."""
+        """Call `action` after the function has ended, before its end is reported, with whether it failed."""
         self._at_end.append(action)
 
     def _run(self) -> None:
@@ -158,7 +158,9 @@ class TrialSession:
             try:
                 self._at_end.pop()(self._error is not None)
             except Exception:
-                log.exception("trial %s: an action after its end failed", self.assignment.trial_name)
+                log.exception(
+                    "trial %s: an action after the end of its function failed", self.assignment.trial_name
+                )
 
 
 def _metrics_of(value: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The session of a training function: Tune's functions in the workers of a trainer."""
+"""The session of a training function, with which Tune's functions work in the workers of a trainer."""
 
 from __future__ import annotations
 

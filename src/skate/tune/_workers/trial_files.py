@@ -1,4 +1,4 @@
-"""The files of a trial, which its worker writes: many workers write faster than one driver."""
+"""The files of a trial. The worker writes them, because many workers write faster than one driver."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TrialFolderNotFoundError(TuneError):
 
 
 def check_folder(error: BaseException | None) -> None:
-    """Handle the error of a trial in the driver: create its folder again if that was deleted.
+    """Handle the error of a trial in the driver. If its folder was deleted, create it again.
 
     Raises:
         TrialFolderNotFoundError: The folder exists, but not where the worker runs.
@@ -57,8 +57,8 @@ class TrialFiles:
 
     Args:
         assignment: The trial.
-        settings: Those of the experiment.
-        config: The configuration as the files show it; that of the trial by default.
+        settings: The settings of the experiment.
+        config: The configuration to write to the files; by default, that of the trial.
 
     Raises:
         TrialFolderNotFoundError: The folder does not exist on this machine.
@@ -77,7 +77,7 @@ class TrialFiles:
         self._held: Mapping[str, Any] | None = None
         if settings.storage is not None:
             os.makedirs(self._folder, exist_ok=True)  # on another node than the driver's
-        # Else a worker does not create the folder: it would be a second one if the nodes share no storage.
+        # Otherwise the worker does not create the folder: if the nodes share no storage, there would be two folders.
         try:
             if settings.writes_params:
                 with open(f"{self._folder}/{EXPR_PARAM_FILE}", "w", encoding="utf-8") as file:

@@ -50,7 +50,7 @@ class _Run(Protocol):
         """Run until the trial needs a decision."""
 
     def save(self) -> str | None:
-        """Save a checkpoint; return its name, or None if the trainable saves none on demand."""
+        """Save a checkpoint, and return its name. Return None if the trainable does not save on demand."""
 
     def stop(self) -> bool:
         """End the trial; return whether the process can run another one."""
@@ -61,7 +61,7 @@ class TrialWorker:
 
     Args:
         trainable: A function, or a subclass of `Trainable`.
-        settings: Those of the experiment.
+        settings: The settings of the experiment.
         resources: The resources of each trial.
     """
 
@@ -91,7 +91,7 @@ class TrialWorker:
         """Start a trial, and run its first step; return None if another trial has not ended.
 
         Args:
-            fields: Those of an `Assignment`.
+            fields: The fields of an `Assignment`.
         """
         if self._run is not None:
             return None
@@ -166,7 +166,7 @@ class TrialWorker:
         """Stop running the trial; return whether this process can run another one.
 
         Args:
-            is_over: Whether the trial has ended; else it is paused.
+            is_over: Whether the trial has ended; otherwise it is paused.
         """
         if self._files is not None:
             self._files.write(is_last=is_over)
@@ -255,8 +255,8 @@ class _ClassRun:
         kept.stop()
         if self._kind.reset_config is not Trainable.reset_config:
             raise RuntimeError(
-                f"reset_config() of {self._kind.__name__} returned a false value, and reuse_actors is set: return True "
-                "once the configuration is adopted, or set reuse_actors=False."
+                f"reset_config() of {self._kind.__name__} returned a false value, but reuse_actors is set: return True "
+                "after adopting the configuration, or set reuse_actors=False."
             )
         return self._create()
 

@@ -1,4 +1,4 @@
-"""Comparison of the trials of an experiment."""
+"""Compare the trials of an experiment."""
 
 from skate.tune.analysis.experiment_analysis import ExperimentAnalysis
 

@@ -1,4 +1,4 @@
-"""Comparison of the trials of an experiment, from its folder or just after it has run."""
+"""Compare the trials of an experiment, from its folder or just after it has run."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ SCOPES = ("all", "last", "avg", "last-5-avg", "last-10-avg")
 
 
 class ExperimentAnalysis:
-    """The trials of an experiment, with the best of them.
+    """The trials of an experiment, and methods to compare them.
 
     Args:
         experiment_checkpoint_path: The experiment's folder, or a file in it: a local path or a URI.
         storage_filesystem: The filesystem of the path; determined by the path if not given.
-        trials: The trials; read from the folder by default.
-        default_metric: The metric to compare, where a method is given none. With a mode only, it is the value that a
-            function returns.
-        default_mode: "min" or "max", where a method is given none.
+        trials: The trials. By default, they are read from the folder.
+        default_metric: The metric to compare if a method is called without one. If only the mode is given, it is the
+            value that a function returns.
+        default_mode: "min" or "max", if a method is called without a mode.
 
     Raises:
         ValueError: The folder holds no experiment.

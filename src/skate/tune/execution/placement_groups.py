@@ -24,8 +24,8 @@ class PlacementGroupFactory:
     Args:
         bundles: Resources by name, for each bundle. An empty first bundle means that the trainable needs none.
         strategy: How bundles are placed on nodes: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
-        args: Further arguments of `skate.util.placement_group`.
-        kwargs: Further arguments of `skate.util.placement_group`.
+        args: Additional positional arguments of `skate.util.placement_group`.
+        kwargs: Additional keyword arguments of `skate.util.placement_group`.
 
     Raises:
         ValueError: There is no bundle, or an amount is negative.
@@ -121,7 +121,7 @@ def resource_dict_to_pg_factory(spec: Mapping[str, Any] | None = None) -> Placem
     """Return the bundle of a dictionary such as `{"cpu": 2, "gpu": 0.5}`; one CPU by default.
 
     Args:
-        spec: Amounts by name. `cpu` and `gpu` may be in lower case; further resources may be in `custom_resources`.
+        spec: Amounts by name. `cpu` and `gpu` may be in lower case; `custom_resources` may contain other resources.
     """
     given = dict(spec or {"CPU": 1})
     named = {**given.pop("custom_resources", {}), **given}

@@ -25,7 +25,7 @@ class Experiment:
 
     Raises:
         TuneError: The trainable is a name that is not registered, or no trainable at all.
-        ValueError: The search space is not a dictionary, or the configuration asks for checkpoints of a function.
+        ValueError: The search space is not a dictionary, or the configuration requests checkpoints of a function.
     """
 
     PUBLIC_KEYS: ClassVar = frozenset(("stop", "num_samples", "time_budget_s"))
@@ -52,7 +52,7 @@ class Experiment:
 
     @classmethod
     def from_json(cls, name: str, spec: Mapping[str, Any]) -> Experiment:
-        """Return the experiment of a dictionary, as it is written in JSON or YAML; `env` is a part of the `config`.
+        """Return the experiment that a dictionary from JSON or YAML describes. `env` becomes part of `config`.
 
         Raises:
             TuneError: The dictionary names no trainable.
@@ -71,7 +71,7 @@ class Experiment:
 
     @classmethod
     def register_if_needed(cls, run_object: str | Callable[..., Any] | type) -> str:
-        """Register a trainable under its name, unless it is the name of a registered one; return the name."""
+        """Register a trainable under its name, unless it is the name of a registered trainable. Return the name."""
         if not isinstance(run_object, str):
             register_trainable(trainable_name(run_object), run_object)
         return trainable_name(run_object)

@@ -1,4 +1,4 @@
-"""A trial: one configuration, and everything that is known of its training. It does no I/O."""
+"""A trial: one configuration, with its status, results and checkpoints. It does no I/O."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class ExportFormat:
 
     @staticmethod
     def validate(formats: list[str]) -> None:
-        """Check that formats are among those of this class; write them in lower case, in place.
+        """Check that formats are among those of this class, and convert them to lower case in place.
 
         Raises:
-            TuneError: A format is not.
+            TuneError: A format is unknown.
         """
         known = [ExportFormat.CHECKPOINT, ExportFormat.MODEL, ExportFormat.ONNX, ExportFormat.H5]
         formats[:] = [each.strip().lower() for each in formats]
@@ -57,14 +57,14 @@ class Trial:
         config: The resolved configuration.
         trial_id: A unique id; a random one by default.
         evaluated_params: The sampled values by their path in the search space, such as `"optimizer/lr"`.
-        experiment_tag: A short text that names the trial by its sampled values.
+        experiment_tag: A short string that identifies the trial by its sampled values.
         placement_group_factory: The resources of the trial.
         stopping_criterion: Metrics, which may be nested, and the values at which the trial stops.
         checkpoint_config: When checkpoints are taken, and which are kept.
-        max_failures: Number of failures after which the trial is not restarted; -1 for no limit.
+        max_failures: The number of failures after which the trial is not restarted; -1 for no limit.
         trial_name_creator: Returns the name of the trial.
         trial_dirname_creator: Returns the name of its folder.
-        stub: Accepted for programs written for Ray; has no effect.
+        stub: Has no effect; accepted for programs written for Ray.
         storage: The trial's folder, if it exists.
         export_formats: The formats in which a trainable class exports its model at the end of the trial.
         restore_path: The checkpoint that the trial starts from.
@@ -151,7 +151,7 @@ class Trial:
         return self.config if self.objects is None else self.objects.replace(self.config)
 
     def set_experiment_tag(self, experiment_tag: str) -> None:
-        """Replace the text that names the trial by its sampled values."""
+        """Replace the string that identifies the trial by its sampled values."""
         self.experiment_tag = experiment_tag
 
     def update_resources(self, resources: Mapping[str, Any] | PlacementGroupFactory) -> None:
@@ -188,7 +188,7 @@ class Trial:
         return False
 
     def should_checkpoint(self) -> bool:
-        """Return whether the configuration asks for a checkpoint after the last result."""
+        """Return whether `checkpoint_config` requires a checkpoint after the last result."""
         if self.last_result.get(DONE) and self.checkpoint_at_end:
             return True
         return bool(
@@ -196,7 +196,7 @@ class Trial:
         )
 
     def should_recover(self) -> bool:
-        """Return whether the trial may be restarted after as many failures as it had."""
+        """Return whether the trial may be restarted after its failures so far."""
         return self.max_failures < 0 or self.num_failures <= self.max_failures
 
     def get_trainable_cls(self) -> Any:
@@ -348,7 +348,7 @@ class _Statistics:
         self.recent = deque((value,), maxlen=max(RECENT))
 
     def add(self, value: float, count: int) -> None:
-        """Add the value of the result with the number `count`."""
+        """Add the value of result number `count`."""
         self.max = max(value, self.max)
         self.min = min(value, self.min)
         self.mean += (value - self.mean) / max(count, 1)

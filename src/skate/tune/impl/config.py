@@ -29,7 +29,7 @@ class FailureConfig:
     """How an experiment handles failed trials.
 
     Args:
-        max_failures: How often each trial is restarted from its latest checkpoint; -1 for no limit.
+        max_failures: How many times each trial is restarted from its latest checkpoint; -1 for no limit.
         fail_fast: Whether the experiment ends at the first failed trial; "raise" raises its exception.
     """
 
@@ -45,7 +45,7 @@ class FailureConfig:
         if self.fail_fast and self.max_failures != 0:
             raise ValueError(
                 f"`max_failures` is {self.max_failures} and `fail_fast` is {self.fail_fast!r}: an experiment that ends "
-                "at the first failure restarts no trial. Set one of them only."
+                "at the first failure does not restart trials. Set only one of them."
             )
 
 
@@ -54,9 +54,9 @@ class CheckpointConfig:
     """Which checkpoints of a trial are saved and kept.
 
     Args:
-        num_to_keep: How many; None for all. The latest is always kept, to resume from.
-        checkpoint_score_attribute: The metric by which the best are kept; None to keep the latest.
-        checkpoint_score_order: Whether the best have the highest ("max") or the lowest ("min") score.
+        num_to_keep: The number of checkpoints to keep; None for all. The latest is always kept, to resume from.
+        checkpoint_score_attribute: The metric by which the best checkpoints are kept; None to keep the latest ones.
+        checkpoint_score_order: Whether the best checkpoints have the highest ("max") or the lowest ("min") score.
         checkpoint_frequency: The number of steps between two checkpoints of a trainable class; 0 for none. A function
             decides itself, with `report(…, checkpoint=…)`.
         checkpoint_at_end: Whether a trainable class saves a checkpoint when the trial ends. By default, `Tuner` does
@@ -94,7 +94,7 @@ class RunConfig:
         stop: When trials stop: metrics with the values at which a trial ends, a `Stopper`, or a function of the trial's
             id and its result.
         callbacks: Objects that receive the events of the experiment.
-        progress_reporter: Prints the state of the experiment, in place of the table.
+        progress_reporter: Prints the state of the experiment instead of the table.
         log_to_file: Whether the output of a trial is copied to the files `stdout` and `stderr` in its folder; or the
             name of one file for both, or two names. The output of all workers is in the session's logs.
         local_dir: Replaced by `storage_path`.
@@ -135,7 +135,7 @@ class RunConfig:
 
 
 def adapt_config(config: Any) -> Any:
-    """Return a configuration of `skate.air`, which trainers use too, as one of Tune; any other object as it is."""
+    """Convert a configuration of `skate.air`, which trainers also use, to Tune's. Return other objects unchanged."""
     for kind, adapted in (
         (shared.RunConfig, RunConfig),
         (shared.FailureConfig, FailureConfig),
@@ -156,8 +156,8 @@ def is_local(path: str, filesystem: Any = None) -> bool:
         filesystem: The filesystem of the path; determined by the path if None.
 
     Raises:
-        TypeError: It is no filesystem.
-        ValueError: The path is a URI of another filesystem.
+        TypeError: `filesystem` is not a filesystem.
+        ValueError: `path` is a URI of another filesystem.
     """
     is_plain = "://" not in path or path.startswith("file://")
     if filesystem is None:
@@ -169,6 +169,6 @@ def is_local(path: str, filesystem: Any = None) -> bool:
         return False
     if not is_plain:
         raise ValueError(
-            f"`storage_path` is {path!r}, and `storage_filesystem` is the local one: leave one of them out."
+            f"`storage_path` is {path!r}, but `storage_filesystem` is a local filesystem: leave one of them out."
         )
     return True

@@ -1,4 +1,4 @@
-"""Reports of gradient boosting to Tune."""
+"""Report gradient boosting to Tune."""
 
 from __future__ import annotations
 

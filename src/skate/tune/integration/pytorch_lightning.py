@@ -56,7 +56,7 @@ class TuneReportCheckpointCallback(_Callback):  # type: ignore[misc]  # Any: it 
         for event in [on] if isinstance(on, str) else on:
             if event not in _EVENTS:
                 raise ValueError(
-                    f"`on` has {event!r}, which is no event of Lightning.{did_you_mean(event, _EVENTS)} "
+                    f"`on` has {event!r}, which is not an event of Lightning.{did_you_mean(event, _EVENTS)} "
                     f"Choose from {_EVENTS}."
                 )
             setattr(self, f"on_{event}", self._report)

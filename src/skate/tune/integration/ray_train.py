@@ -13,9 +13,9 @@ CHECKPOINT_PATH_KEY = "checkpoint_path"
 
 
 class TuneReportCallback(UserCallback):
-    """A callback for `RunConfig(callbacks=[…])` of a trainer that passes the reports of rank 0 on to Tune.
+    """A callback for `RunConfig(callbacks=[…])` of a trainer that forwards the reports of rank 0 to Tune.
 
-    A report with a checkpoint has its path as `checkpoint_path`: the trainer has stored it already.
+    A report with a checkpoint has its path as `checkpoint_path`, because the trainer has already stored it.
 
     Raises:
         RuntimeError: No trial runs in this process.

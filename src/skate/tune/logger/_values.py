@@ -1,4 +1,4 @@
-"""Trials and their results in the form that experiment trackers take."""
+"""Convert trials and their results for experiment trackers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from skate.train import Checkpoint
     from skate.tune.experiment import Trial
 
-BOOKKEEPING = ("done", "should_checkpoint")  # results that say nothing about the training
+BOOKKEEPING = ("done", "should_checkpoint")  # keys of results that are not metrics
 
 
 def flatten(values: Mapping[Any, Any]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def flatten(values: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def as_number(value: Any) -> int | float | None:
-    """Return a number as an int or a float; None for a boolean and for all that is no number.
+    """Return a number as an int or a float; None for a boolean or a value that is not a number.
 
     Arrays and tensors with a single element are numbers.
     """
@@ -45,7 +45,7 @@ def numbers(values: Mapping[str, Any]) -> dict[str, int | float]:
 
 
 def plain(value: Any) -> Any:
-    """Return a configuration as values that JSON can represent: strings stand for all other objects."""
+    """Return a configuration as JSON values. Other objects become strings."""
     if _has_one_element(value):
         value = value.item()
     if isinstance(value, Mapping):
@@ -56,7 +56,7 @@ def plain(value: Any) -> Any:
 
 
 def matches(name: str, names: tuple[str, ...]) -> bool:
-    """Return whether a path is one of the names or lies below one of them."""
+    """Return whether a path is one of the names or starts with one of them."""
     return any(name == each or name.startswith(f"{each}/") for each in names)
 
 

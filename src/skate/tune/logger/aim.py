@@ -1,4 +1,4 @@
-"""Results for Aim."""
+"""Log results to Aim."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AimLoggerCallback(LoggerCallback):
         repo: The Aim repository, as a path or an `aim.Repo`; the experiment's folder if not given.
         experiment_name: The name of the experiment in Aim; that of the experiment if not given.
         metrics: The metrics to log; all if not given.
-        **aim_run_kwargs: Arguments for `aim.Run`. Its records of the driver's output and machine are off by default.
+        **aim_run_kwargs: Arguments of `aim.Run`. It does not record the driver's output and machine by default.
 
     Raises:
         ImportError: aim is not installed.

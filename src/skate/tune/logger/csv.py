@@ -1,4 +1,4 @@
-"""Results as CSV."""
+"""Write results as CSV."""
 
 from __future__ import annotations
 

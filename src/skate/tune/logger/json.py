@@ -1,4 +1,4 @@
-"""Results as JSON lines."""
+"""Write results as JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results for TensorBoard."""
+"""Write results for TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["TBXLoggerCallback"]
 
 
 class TBXLoggerCallback(LoggerCallback):
-    """Writes the numbers of each trial's results as TensorBoard events to its folder. It needs tensorboardX."""
+    """Writes the numbers of each trial's results to its folder as TensorBoard events. Needs tensorboardX."""
 
     def __init__(self) -> None:
         self._summary_writer = _optional.load("tensorboardX", "TBXLoggerCallback").SummaryWriter

@@ -1,4 +1,4 @@
-"""What schedulers need of the loop that runs trials, and the optional parts that make it faster."""
+"""The interface of the loop that runs trials, as schedulers use it, and its optional parts."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class HasSearcher(Protocol):
 
 @runtime_checkable
 class PausableSearcher(Protocol):
-    """A searcher that counts running trials, and so has to know which ones pause."""
+    """A searcher that counts running trials, so it has to know which trials pause."""
 
     def on_pause(self, trial_id: str) -> None:
         """A trial pauses."""
@@ -134,7 +134,7 @@ WAITING = (Trial.PENDING, Trial.PAUSED)  # in the order in which they start
 
 def waiting_trials(controller: TuneController) -> Iterator[Trial]:
     """Return the pending trials, then the paused ones, each in the order in which they were added."""
-    listed = getattr(controller, "get_waiting_trials", None)  # which does not search all trials for them
+    listed = getattr(controller, "get_waiting_trials", None)  # which does not iterate over all trials
     if listed is not None:
         return iter(listed())
     return (trial for status in WAITING for trial in controller.get_trials() if trial.status == status)

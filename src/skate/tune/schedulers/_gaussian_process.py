@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-MOST_STEPS = 200  # newer ones say more, and fitting takes cubic time
+MOST_STEPS = 200  # newer steps are more informative, and fitting takes cubic time
 CANDIDATES = 512
 REFINEMENTS = 5
-# Of the exploration bonus, whose square is C1 + ln(C2 * number of steps).
+# Constants of the exploration bonus, whose square is C1 + ln(C2 * number of steps).
 C1, C2 = 0.2, 0.4
 
 
 class Step(NamedTuple):
-    """What training has gained with some hyperparameters."""
+    """The gain of a training step with some hyperparameters."""
 
     time: float  # at the start
     score: float  # at the start
@@ -87,7 +87,7 @@ class TimeVaryingKernel(NormalizedKernelMixin, Kernel):  # type: ignore[misc]
         return correlation, np.dstack([correlation * slope for slope in slopes])
 
     def is_stationary(self) -> bool:
-        """Return True: only differences count."""
+        """Return True, because only differences count."""
         return True
 
 
@@ -101,7 +101,7 @@ def suggest(
     """Return the hyperparameters with the largest upper confidence bound of the gain.
 
     Args:
-        steps: What is known; at least one step.
+        steps: The known steps; at least one.
         pending: The hyperparameters of trials that have started at this time, whose gains are not known yet.
         time: The time of the checkpoint to continue from.
         score: Its score.
@@ -133,7 +133,7 @@ def _suggest(
     mean_model = _fit(points, gains)
     spread_model = mean_model
     if pending:
-        # The spread does not depend on the gains, so trials whose gains are unknown make it smaller around them.
+        # The spread does not depend on the gains, so trials with unknown gains reduce it around them.
         started = np.array([[*here, *each] for each in pending])
         spread_model = GaussianProcessRegressor(mean_model.kernel_, optimizer=None)
         spread_model.fit(np.vstack([points, started]), np.append(gains, np.zeros(len(pending))))

@@ -77,13 +77,13 @@ def explore(
     Args:
         config: The configuration to start from.
         mutations: The distributions of the hyperparameters to mutate.
-        resample_probability: How often a value is sampled anew, from 0 to 1.
+        resample_probability: The probability that a value is resampled, from 0 to 1.
         perturbation_factors: The factors to choose from for numbers.
-        custom_explore_fn: Called with the mutated configuration; returns the one to use.
+        custom_explore_fn: A function that takes the mutated configuration and returns the one to use.
         rng: The source of random numbers.
 
     Returns:
-        The configuration, and what was done with each hyperparameter, for logs.
+        The configuration, and a description of the change of each hyperparameter, for logs.
 
     Raises:
         TypeError: `custom_explore_fn` does not return a configuration.
@@ -132,10 +132,10 @@ def set_values(config: Config, values: Mapping[Path, Any]) -> None:
 
 
 def _section(config: Config, path: Path) -> Config:
-    """Return the dictionary that has the last part of a path as a key; create those that are missing.
+    """Return the dictionary that has the last part of a path as a key. Missing dictionaries are created.
 
     Raises:
-        ValueError: The configuration has something else there.
+        ValueError: The configuration has a value that is not a dictionary there.
     """
     for depth, part in enumerate(path[:-1], 1):
         config = config.setdefault(part, {})

@@ -1,4 +1,4 @@
-"""Schedulers that compare trials by a metric over time."""
+"""The base class of schedulers that compare trials by a metric over time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Measurement(NamedTuple):
     """The numbers of a result that a scheduler decides by."""
 
     time: float
-    score: float  # larger is better, whatever the mode; may be NaN
+    score: float  # larger is better in both modes; may be NaN
 
 
 class ObjectiveScheduler(FIFOScheduler):
@@ -51,10 +51,10 @@ class ObjectiveScheduler(FIFOScheduler):
         Args:
             metric: The metric to optimize.
             mode: "min" or "max".
-            spec: Further properties of the experiment.
+            spec: Additional properties of the experiment.
 
         Returns:
-            Whether it was set: False if the scheduler has an objective of its own.
+            Whether it was set; False if the scheduler has its own objective.
 
         Raises:
             ValueError: `mode` is neither "min" nor "max".
@@ -79,7 +79,7 @@ class ObjectiveScheduler(FIFOScheduler):
             )
 
     def _measure(self, result: dict[str, Any]) -> Measurement | None:
-        """Return the time and the score of a result; None, and one log line, if the result lacks one of them."""
+        """Return the time and the score of a result. If one is missing, log it once and return None."""
         missing = self._missing_key(result)
         if missing is not None:
             if missing not in self._logged:
@@ -129,5 +129,5 @@ def check_halving(max_t: float, reduction_factor: float) -> None:
 
 
 def make_random(seed: int | None) -> random.Random:
-    """Return a generator with a seed; without one, a generator that `random.seed()` fixes."""
+    """Return a generator with a seed. Without one, `random.seed()` determines it."""
     return random.Random(random.getrandbits(64) if seed is None else seed)

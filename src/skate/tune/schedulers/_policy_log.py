@@ -29,7 +29,7 @@ class Schedule(NamedTuple):
 
 
 def append_step(folder: str | os.PathLike[str], trial_id: str, source_id: str, step: PolicyStep) -> None:
-    """Add a step to the file of all trials and to the one of a trial, which continues the file of its source."""
+    """Add a step to the file of all trials, and to that of a trial, which continues the file of its source."""
     root = Path(folder)
     row = json.dumps(step, default=_to_json) + "\n"
     with (root / GLOBAL_FILE).open("a") as file:
@@ -66,5 +66,5 @@ def _policy_file(root: Path, trial_id: str) -> Path:
 
 
 def _to_json(value: Any) -> Any:
-    """Return numbers and arrays of NumPy as those of Python, and anything else as text."""
+    """Return numbers and arrays of NumPy as Python values, and other values as strings."""
     return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -32,7 +32,7 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
 
     Args:
         scheduler: The name, such as "async_hyperband" or "pbt"; case does not matter.
-        kwargs: The arguments of the scheduler. Those that only other schedulers have are ignored.
+        kwargs: The arguments of the scheduler. Arguments that only other schedulers have are ignored.
 
     Raises:
         ValueError: There is no scheduler with this name.

@@ -1,8 +1,8 @@
 """Asynchronous successive halving, which stops trials that are behind at fixed times.
 
 Li et al., A System for Massively Parallel Hyperparameter Tuning (2018), https://arxiv.org/abs/1810.05934. This is the
-variant that stops: a trial that reaches a rung is compared with those that reached it before, and stops unless it is
-among the best 1/reduction_factor of them. So nobody waits for slower trials.
+stopping variant: a trial that reaches a rung is compared with those that reached it before, and stops unless it is
+among the best 1/reduction_factor of them. Thus no trial waits for slower ones.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class AsyncHyperBandScheduler(ObjectiveScheduler):
             not decrease.
         metric: The metric to compare. The default is that of `TuneConfig`.
         mode: "min" or "max". The default is that of `TuneConfig`.
-        max_t: The time at which trials stop in any case.
+        max_t: The time at which all trials stop.
         grace_period: The time before which no trial stops.
         reduction_factor: At each rung, about one in this many trials continues.
-        brackets: How many sets of rungs to use. Each starts one rung later than the one before. Trials are assigned
-            at random, more often to those with more rungs.
+        brackets: The number of sets of rungs. Each set starts one rung later than the previous one. Trials are
+            assigned at random, more often to sets with more rungs.
         stop_last_trials: Whether trials stop at `max_t`.
-        seed: Fixes the assignment of trials to brackets.
+        seed: The seed of the assignment of trials to brackets.
 
     Raises:
         ValueError: An argument is out of range.
@@ -182,9 +182,9 @@ class _Progress:
     climbed: int = field(default=0)  # rungs below this index are behind the trial
 
     def may_continue(self, time: float, score: float) -> bool:
-        """Return whether a trial may continue. It is judged once at each rung, and at the last of several it reaches.
+        """Return whether a trial may continue. It is judged once at each rung; of several that it passes, at the last.
 
-        A score that is not a number says nothing: the trial is judged by its next one.
+        A score that is not a number is ignored, and the trial is judged by its next one.
         """
         rungs = self.bracket.rungs
         reached = bisect.bisect_right(rungs, time, key=lambda rung: rung.time)

@@ -1,4 +1,4 @@
-"""Synchronous HyperBand: brackets of trials that wait for each other, and of which the worst stop.
+"""Synchronous HyperBand: trials of a bracket wait for each other, and the worst of them stop.
 
 Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization (2018),
 https://arxiv.org/abs/1603.06560. With R = `max_t` and η = `reduction_factor`, a band has the brackets
@@ -133,7 +133,7 @@ class HyperBandScheduler(ObjectiveScheduler):
     def _on_milestone(
         self, tune_controller: TuneController, bracket: Bracket, trial: Trial, result: dict[str, Any]
     ) -> str:
-        """Return what a trial does that has reached the milestone of its bracket."""
+        """Return the decision for a trial that has reached the milestone of its bracket."""
         return self._halve_if_complete(tune_controller, bracket, trial)
 
     def _on_resume(self, tune_controller: TuneController, trial: Trial) -> None:
@@ -168,7 +168,7 @@ class HyperBandScheduler(ObjectiveScheduler):
         """Halve a bracket whose trials have all reached its milestone.
 
         Args:
-            tune_controller: The controller, which stops the others.
+            tune_controller: The controller, which stops the other trials.
             bracket: The bracket.
             current: The trial that has just reported, if any.
 
@@ -206,7 +206,7 @@ class BracketPlan(NamedTuple):
     milestones: list[float]
 
     def work(self) -> float:
-        """Return the time that all trials of a full bracket train, together."""
+        """Return the total training time of all trials of a full bracket."""
         earlier = [0.0, *self.milestones]
         return sum(
             size * (end - start)
@@ -251,7 +251,7 @@ class Bracket:
 
     @property
     def size(self) -> int:
-        """How many trials train to the milestone."""
+        """The number of trials that train to the milestone."""
         return self._plan.sizes[self._rung]
 
     @property
@@ -324,7 +324,7 @@ class Bracket:
         return winners
 
     def progress(self) -> float:
-        """Return the share of the planned work that is done, from 0 to 1."""
+        """Return the fraction of the planned work that is done, from 0 to 1."""
         return 1.0 if self._is_finished else min(self._work_done / self._plan.work(), 1.0)
 
     def _update_runnable(self, trial_id: str) -> None:

@@ -31,8 +31,8 @@ class MedianStoppingRule(ObjectiveScheduler):
         metric: The metric to compare. The default is that of `TuneConfig`.
         mode: "min" or "max". The default is that of `TuneConfig`.
         grace_period: The time before which no trial stops, and from which on averages count.
-        min_samples_required: How many other trials must have reached the time of a result to judge it.
-        min_time_slice: How long a trial runs before it gives way to waiting trials, which happens only when there
+        min_samples_required: The number of other trials that must have reached the time of a result to judge it.
+        min_time_slice: How long a trial runs before it is paused for waiting trials, which happens only when there
             are too few others to judge it.
         hard_stop: Whether trials stop. Otherwise they pause, and run to their end when no other trial is pending.
 
@@ -99,7 +99,7 @@ class MedianStoppingRule(ObjectiveScheduler):
         return curve
 
     def _give_way(self, tune_controller: TuneController, name: str, time: float) -> str:
-        """Pause a trial that cannot be judged if others wait, so that there are others to compare with."""
+        """Pause a trial that cannot be judged if others are waiting, so that there will be trials to compare with."""
         if time - self._paused_at.get(name, -math.inf) <= self._min_time_slice:
             return TrialScheduler.CONTINUE
         if next(waiting_trials(tune_controller), None) is None:

@@ -35,14 +35,14 @@ class PB2(PopulationBasedTraining):
         metric: The metric to compare. The default is that of `TuneConfig`.
         mode: "min" or "max". The default is that of `TuneConfig`.
         perturbation_interval: The time between two perturbations of a trial. Each one needs checkpoints.
-        hyperparam_bounds: The hyperparameters to choose, each with `[low, high]`; a dictionary has nested ones.
-            Those that a trial does not have are sampled for it.
-        quantile_fraction: The share of trials at the bottom that copy, and at the top that are copied; 0 to 0.5.
+        hyperparam_bounds: The hyperparameters to choose, each with `[low, high]`. Dictionaries may be nested.
+            Hyperparameters that a trial does not have are sampled for it.
+        quantile_fraction: The fraction of trials at the bottom that copy, and at the top that are copied; 0 to 0.5.
         log_config: Whether to write files with the history of configurations, for `PopulationBasedTrainingReplay`.
         require_attrs: Whether a result without `time_attr` or `metric` is an error; otherwise it is logged once.
         synch: Whether trials wait for each other before each perturbation.
-        custom_explore_fn: Called with the new configuration; returns the one to use.
-        seed: Fixes the choice of sources and hyperparameters.
+        custom_explore_fn: A function that takes the new configuration and returns the one to use.
+        seed: The seed of the choice of sources and hyperparameters.
 
     Raises:
         ImportError: scikit-learn is not installed.
@@ -162,7 +162,7 @@ def flatten_bounds(bounds: dict[str, Any]) -> dict[Path, tuple[float, float]]:
     """Return the bounds of nested hyperparameters by their paths.
 
     Raises:
-        ValueError: Some are not of the form `[low, high]`.
+        ValueError: A value is not of the form `[low, high]`.
     """
     flat = {}
     for path, pair in flatten(bounds).items():
@@ -179,7 +179,7 @@ def flatten_bounds(bounds: dict[str, Any]) -> dict[Path, tuple[float, float]]:
 
 
 def _unscale(share: float, low: float, high: float, old: Any) -> float:
-    """Return a value between bounds, an integer if the old one is."""
+    """Return a value between bounds. It is an integer if the old value is one."""
     value = min(max(low + share * (high - low), low), high)
     if isinstance(old, int) and not isinstance(old, bool):
         return min(max(round(value), math.ceil(low)), math.floor(high))

@@ -59,7 +59,7 @@ class Member:
 
     @property
     def rank(self) -> float:
-        """The score to compare by: one that is not a number is the worst."""
+        """The score by which members are compared. NaN is the worst."""
         return -math.inf if math.isnan(self.latest_score) else self.latest_score
 
     @property
@@ -87,16 +87,16 @@ class PopulationBasedTraining(ObjectiveScheduler):
         burn_in_period: The time before the first perturbation.
         hyperparam_mutations: The hyperparameters to mutate. A list or tuple has the values to step through; a search
             space such as `uniform(0, 1)`, or a function without arguments, samples numbers, which are otherwise
-            multiplied by one of `perturbation_factors`, within the bounds of the space; a dictionary has nested
-            hyperparameters. Those that a trial does not have are sampled for it.
-        quantile_fraction: The share of trials at the bottom that copy, and at the top that are copied; 0 to 0.5.
-        resample_probability: How often a hyperparameter is sampled anew.
+            multiplied by one of `perturbation_factors`, within the bounds of the space. Dictionaries may be nested.
+            Hyperparameters that a trial does not have are sampled for it.
+        quantile_fraction: The fraction of trials at the bottom that copy, and at the top that are copied; 0 to 0.5.
+        resample_probability: The probability that a hyperparameter is resampled.
         perturbation_factors: The factors to choose from for numbers.
-        custom_explore_fn: Called with the mutated configuration; returns the one to use.
+        custom_explore_fn: A function that takes the mutated configuration and returns the one to use.
         log_config: Whether to write files with the history of configurations, for `PopulationBasedTrainingReplay`.
         require_attrs: Whether a result without `time_attr` or `metric` is an error; otherwise it is logged once.
         synch: Whether trials wait for each other before each perturbation.
-        seed: Fixes the choice of sources and mutations.
+        seed: The seed of the choice of sources and mutations.
 
     Raises:
         ValueError: An argument is out of range.
@@ -156,7 +156,7 @@ class PopulationBasedTraining(ObjectiveScheduler):
         """Add the trial to the population, and sample the hyperparameters that it does not have.
 
         Raises:
-            ValueError: The experiment has a search algorithm, which would not know of mutations.
+            ValueError: The experiment has a search algorithm, which would not know about mutations.
         """
         from skate.tune.search.search_generator import SearchGenerator
 
@@ -218,7 +218,7 @@ class PopulationBasedTraining(ObjectiveScheduler):
         if self._members.pop(trial.trial_id, None) is None or not self._synch:
             return
         live = self._live_members()
-        # With one trial left there is nobody to copy, but it still waits for the next time.
+        # The last trial has no other trial to copy, but it still waits for the next perturbation.
         if live and all(member.time >= self._next_sync for member in live):
             self._perturb_all(tune_controller, max(member.time for member in live))
 
@@ -243,7 +243,7 @@ class PopulationBasedTraining(ObjectiveScheduler):
         trial.evaluated_params.update(fill_missing(trial.config, self._mutations, self._random))
 
     def _record(self, member: Member, measured: Measurement, result: dict[str, Any]) -> None:
-        """Record the result of a trial that is to be compared with others."""
+        """Record the result of a trial that will be compared with others."""
         member.score, member.time, member.result = measured.score, measured.time, result
 
     def _explore(self, member: Member, source: Member) -> tuple[dict[str, Any], dict[str, str]]:
@@ -424,7 +424,7 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         return TrialScheduler.NOOP
 
     def debug_string(self) -> str:
-        """Return how far the replay is."""
+        """Return the progress of the replay."""
         return f"PopulationBasedTraining replay: Step {self._current_step}, perturb {self._num_perturbations}"
 
 

@@ -1,4 +1,4 @@
-"""Give the resources that finished trials have left to those that still run."""
+"""Give the resources of finished trials to those that are still running."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class DistributeResources:
     others, which wait, need them.
 
     Args:
-        add_bundles: Whether each unit is a bundle of its own. Otherwise, it is added to the only bundle of the trial.
+        add_bundles: Whether each unit is a separate bundle. Otherwise, it is added to the only bundle of the trial.
         increase_by: The CPUs and GPUs of a unit. The default is the last bundle of the trial with `add_bundles`, else
             one GPU if the trial has GPUs, else one CPU.
-        increase_by_times: The most units of a trial, if positive and `increase_by` is given.
+        increase_by_times: The maximum number of units of a trial, if positive and `increase_by` is given.
         reserve_resources: CPUs and GPUs that stay free.
 
     Raises:
-        ValueError: A unit has no CPUs and GPUs, or something else.
+        ValueError: A unit has no CPUs and GPUs, or other resources.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class DistributeResources:
         result: dict[str, Any],
         scheduler: ResourceChangingScheduler,
     ) -> PlacementGroupFactory | None:
-        """Return the resources that a trial should have, or None for those that it has.
+        """Return the resources that a trial should have, or None to keep those that it has.
 
         Args:
             tune_controller: The controller of the experiment.
             trial: The trial that has reported.
             result: Its result.
-            scheduler: The scheduler that asks.
+            scheduler: The scheduler.
 
         Raises:
             ValueError: The trials have no resources, or several bundles without `add_bundles`.
@@ -103,7 +103,13 @@ class DistributeResources:
                 free[resource] -= _amount(_bundles_of(other), resource)
         units = self._count_units(trial, base.bundles, unit)
         wanted = self._choose_units(
-            trial, result, live, units, _how_often(unit, free), _how_often(unit, to_share), scheduler
+            trial,
+            result,
+            live,
+            units,
+            _count_available(unit, free),
+            _count_available(unit, to_share),
+            scheduler,
         )
         bundles = self._add_units(base.bundles, unit, wanted)
         head: list[dict[str, float]] = [{}] if base.head_bundle_is_empty else []
@@ -125,16 +131,16 @@ class DistributeResources:
             trial: The trial.
             result: Its result.
             live: The trials that have not ended.
-            units: How many it has.
-            free: How many are free; negative if waiting trials need some.
-            to_share: How many there are beyond what trials start with.
-            scheduler: The scheduler that asks.
+            units: The number of units that it has.
+            free: The number of free units; negative if waiting trials need some.
+            to_share: The number of units in addition to those that trials start with.
+            scheduler: The scheduler.
         """
         share = math.ceil(max(to_share, 0) / max(len(live), 1))
         return self._take(units, free, share)
 
     def _take(self, units: int, free: int, limit: float = math.inf) -> int:
-        """Return how many units a trial has after it has taken the free ones, or given some back."""
+        """Return how many units a trial has after it has taken free units or given some back."""
         if free <= 0:
             return max(units + free, 0)
         return int(min(units + free, limit, self._most_units()))
@@ -155,7 +161,7 @@ class DistributeResources:
         bundles = _bundles_of(trial)
         if self.add_bundles:
             return len(bundles) - len(base)
-        return _how_often(unit, {name: _amount(bundles, name) - _amount(base, name) for name in unit})
+        return _count_available(unit, {name: _amount(bundles, name) - _amount(base, name) for name in unit})
 
     def _add_units(self, base: list[dict[str, float]], unit: Bundle, count: int) -> list[dict[str, float]]:
         if self.add_bundles:
@@ -175,11 +181,11 @@ class DistributeResourcesToTopJob(DistributeResources):
     before keep what they have, unless others, which wait, need it.
 
     Args:
-        add_bundles: Whether each unit is a bundle of its own. Otherwise, it is added to the only bundle of the trial.
+        add_bundles: Whether each unit is a separate bundle. Otherwise, it is added to the only bundle of the trial.
         increase_by: The CPUs and GPUs of a unit. The default is the last bundle of the trial with `add_bundles`, else
             one GPU if the trial has GPUs, else one CPU.
-        increase_by_times: The most units of a trial, if positive and `increase_by` is given. When the best trial has
-            them, the next best one gets more.
+        increase_by_times: The maximum number of units of a trial, if positive and `increase_by` is given. When the
+            best trial has that many, the next best one gets more.
         reserve_resources: CPUs and GPUs that stay free.
         metric: The metric to compare. The default is that of the scheduler.
         mode: "min" or "max". The default is that of the scheduler.
@@ -245,8 +251,8 @@ class ResourceChangingScheduler(TrialScheduler):
 
     Args:
         base_scheduler: Decides about trials; `FIFOScheduler` by default.
-        resources_allocation_function: Called with the controller, the trial, its result and this scheduler; returns
-            the resources that the trial should have, or None for those that it has.
+        resources_allocation_function: A function that takes the controller, the trial, its result and this scheduler.
+            It returns the resources that the trial should have, or None to keep those that it has.
     """
 
     def __init__(
@@ -311,7 +317,7 @@ class ResourceChangingScheduler(TrialScheduler):
         self._base_scheduler.on_trial_add(tune_controller, trial)
 
     def on_trial_error(self, tune_controller: TuneController, trial: Trial) -> None:
-        """Tell the base scheduler."""
+        """Notify the base scheduler."""
         self._pending.pop(trial.trial_id, None)
         self._base_scheduler.on_trial_error(tune_controller, trial)
 
@@ -329,12 +335,12 @@ class ResourceChangingScheduler(TrialScheduler):
     def on_trial_complete(
         self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]
     ) -> None:
-        """Tell the base scheduler."""
+        """Notify the base scheduler."""
         self._pending.pop(trial.trial_id, None)
         self._base_scheduler.on_trial_complete(tune_controller, trial, result)
 
     def on_trial_remove(self, tune_controller: TuneController, trial: Trial) -> None:
-        """Tell the base scheduler."""
+        """Notify the base scheduler."""
         self._pending.pop(trial.trial_id, None)
         self._base_scheduler.on_trial_remove(tune_controller, trial)
 
@@ -378,6 +384,6 @@ def _amount(bundles: list[dict[str, float]], resource: str) -> float:
     return sum(bundle.get(resource, 0) for bundle in bundles)
 
 
-def _how_often(unit: Bundle, available: Bundle) -> int:
+def _count_available(unit: Bundle, available: Bundle) -> int:
     """Return how many units are available; negative if resources are missing."""
     return min(math.floor(available[name] / amount + _ROUNDING) for name, amount in unit.items() if amount)

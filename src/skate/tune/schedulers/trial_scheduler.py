@@ -20,9 +20,9 @@ __all__ = ["FIFOScheduler", "TrialScheduler"]
 class TrialScheduler:
     """The interface of schedulers.
 
-    The controller calls a method for each event of a trial. `on_trial_result` answers with one of the constants:
-    `CONTINUE` to go on, `PAUSE` to save a checkpoint and wait, `STOP` to end the trial, and `NOOP` if the scheduler
-    has already told the controller what to do with the trial.
+    The controller calls a method for each event of a trial. `on_trial_result` returns one of the constants:
+    `CONTINUE` to continue training, `PAUSE` to save a checkpoint and wait, `STOP` to end the trial, and `NOOP` if the
+    scheduler has already told the controller what to do with the trial.
     """
 
     CONTINUE: ClassVar = "CONTINUE"
@@ -49,10 +49,10 @@ class TrialScheduler:
         Args:
             metric: The metric to optimize.
             mode: "min" or "max".
-            spec: Further properties of the experiment.
+            spec: Additional properties of the experiment.
 
         Returns:
-            Whether it was set: False if the scheduler has an objective of its own.
+            Whether it was set; False if the scheduler has its own objective.
         """
         if self._metric and metric:
             return False
@@ -60,7 +60,7 @@ class TrialScheduler:
         return True
 
     def on_trial_add(self, tune_controller: TuneController, trial: Trial) -> None:
-        """A trial was added. A trial that is known already is added again after the experiment was restored."""
+        """A trial was added. After the experiment is restored, known trials are added again."""
         raise NotImplementedError
 
     def on_trial_error(self, tune_controller: TuneController, trial: Trial) -> None:
@@ -132,7 +132,7 @@ class FIFOScheduler(TrialScheduler):
         """Do nothing."""
 
     def choose_trial_to_run(self, tune_controller: TuneController) -> Trial | None:
-        """Return the first pending trial, or else the first paused one."""
+        """Return the first pending trial; without one, the first paused trial."""
         return next(waiting_trials(tune_controller), None)
 
     def debug_string(self) -> str:

@@ -85,7 +85,7 @@ class Sampler:
         Args:
             domain: The domain.
             config: The configuration that is being sampled; only functions use it.
-            size: Number of values.
+            size: The number of values.
             random_state: A seed or NumPy generator; the global state of NumPy if None.
 
         Returns:
@@ -166,7 +166,7 @@ class Grid(Sampler):
     """Marks a domain of which every value becomes a variant."""
 
     def continuous(self, lower: float, upper: float, unit: Floats) -> Floats:
-        """Raise an error, since a grid is not sampled."""
+        """Raise an error, because a grid is not sampled."""
         raise RuntimeError("The values of a grid are enumerated, not sampled: use generate_variants().")
 
 

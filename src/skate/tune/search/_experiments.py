@@ -1,4 +1,4 @@
-"""Specifications of experiments, and trials that are created from them."""
+"""Create trials from the specifications of experiments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def list_specs(experiments: Any) -> list[dict[str, Any]]:
 
     Raises:
         TuneError: A specification names no trainable.
-        TypeError: The argument is something else.
+        TypeError: The argument has another type.
     """
     if isinstance(experiments, Mapping):
         found = list(experiments.values())
@@ -50,7 +50,7 @@ def create_trial(
         spec: The specification, with the configuration of the trial as `config`.
         trial_id: The id of the trial.
         evaluated_params: The sampled values by their paths.
-        experiment_tag: A short text that names the trial by its sampled values.
+        experiment_tag: A short string that identifies the trial by its sampled values.
     """
     run = spec["run"]
     stop = spec.get("stop")

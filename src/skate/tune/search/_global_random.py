@@ -1,4 +1,4 @@
-"""Isolation of libraries that draw from the global random states of the process."""
+"""Isolate libraries that draw from the global random states of the process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class GlobalRandom:
 
     Args:
         seed: The seed; drawn from the global state of NumPy if None.
-        torch: Whether the library draws from the state of PyTorch too.
+        torch: Whether the library also draws from the state of PyTorch.
     """
 
     def __init__(self, seed: int | None, *, torch: bool = False) -> None:
@@ -34,7 +34,7 @@ class GlobalRandom:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Install the states, and put those of the process back at the end."""
+        """Install the states, and restore those of the process when the context exits."""
         outer = self._swap((self._python, self._numpy, self._torch))
         try:
             yield

@@ -1,4 +1,4 @@
-"""The base of searchers that use an optimization library."""
+"""The base class of searchers that use an optimization library."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ UNDEFINED_METRIC_MODE: Final = (
 
 
 class LibrarySearcher(Searcher):
-    """Suggests what a library suggests, and tells it the values of the metric.
+    """Suggests the configurations of a library, and reports the values of the metric to it.
 
-    A subclass defines how a space is converted, how the library is set up, asked and told. It keeps no module as
-    an attribute, so that its attributes can be pickled.
+    A subclass defines how to convert a space, set up the library, ask it for a configuration, and tell it a value. No
+    attribute may be a module, so that the searcher can be pickled.
 
     Args:
         space: A search space of the library, or of Tune.
@@ -107,7 +107,7 @@ class LibrarySearcher(Searcher):
         raise NotImplementedError
 
     def _tell_failure(self, handle: Any, *, pruned: bool) -> None:
-        """Tell the library that a trial has no value; by default it is forgotten."""
+        """Tell the library that a trial has no value. By default, the trial is forgotten."""
 
     def _add_point(
         self, point: dict[str, Any], value: Any, intermediate_values: list[float] | None = None
@@ -116,7 +116,7 @@ class LibrarySearcher(Searcher):
         raise NotImplementedError(f"{type(self).__name__} cannot use points that were evaluated elsewhere.")
 
     def _add_failed_point(self, point: dict[str, Any], *, pruned: bool) -> None:
-        """Tell the library that a point that it did not suggest has no value; by default it is forgotten."""
+        """Tell the library that a point that it did not suggest has no value. By default, the point is forgotten."""
 
     def _space_names(self) -> list[str] | None:
         """Return the names of the parameters of a space of the library, or None if they are unknown."""
@@ -131,10 +131,10 @@ class LibrarySearcher(Searcher):
             metric: The metric to optimize.
             mode: "min" or "max".
             config: The search space.
-            **spec: Further properties of the experiment.
+            **spec: Additional properties of the experiment.
 
         Returns:
-            Whether the searcher uses the space; False if it has one of its own.
+            Whether the searcher uses the space; False if it has its own.
 
         Raises:
             ValueError: The library cannot express a value of the space.
@@ -149,7 +149,7 @@ class LibrarySearcher(Searcher):
         return True
 
     def suggest(self, trial_id: str) -> Suggestion:
-        """Return a configuration for a trial; the same one if the trial has one already.
+        """Return a configuration for a trial. If the trial already has one, return the same.
 
         Raises:
             RuntimeError: The search space, the metric or the mode is missing.
@@ -203,7 +203,7 @@ class LibrarySearcher(Searcher):
         """Add a configuration that was evaluated elsewhere.
 
         Args:
-            parameters: The configuration; keys that are no parameters are ignored.
+            parameters: The configuration. Keys that are not parameters are ignored.
             value: The value of the metric, or one for each metric.
             error: Whether the evaluation failed.
             pruned: Whether the evaluation was stopped early.
@@ -253,7 +253,7 @@ class LibrarySearcher(Searcher):
             )
 
     def _prepare(self) -> None:
-        """Set the library up at the first use, when the space, the metric and the mode are known."""
+        """Set up the library at the first use, when the space, the metric and the mode are known."""
         if self._ready:
             return
         if self._space is None:
@@ -308,7 +308,7 @@ _ABSENT: Final = object()
 
 
 def _find(parameters: dict[str, Any], name: str) -> Any:
-    """Return the value of a parameter in a nested configuration, or in one by names."""
+    """Return the value of a parameter in a configuration that is nested or has names such as `optimizer/lr`."""
     if name in parameters:
         return parameters[name]
     value: Any = parameters

@@ -17,7 +17,7 @@ class Parameter(NamedTuple):
 
     Attributes:
         name: The path as text, such as `optimizer/lr`.
-        path: Where the domain is.
+        path: The path of the domain in the space.
         domain: The domain.
         sampler: The distribution, before it is quantized.
         q: The quantization, or None.
@@ -47,7 +47,7 @@ class Parameter(NamedTuple):
 
 
 def to_builtin(value: Any) -> Any:
-    """Return a scalar of NumPy as a value of Python, and any other value as it is."""
+    """Return a NumPy scalar as a Python value, and any other value unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -58,7 +58,7 @@ def list_parameters(
 
     Args:
         space: The space.
-        library: The library that they are for, for errors.
+        library: The name of the library, for error messages.
         nested_choices: Whether the values of choices may contain domains.
 
     Raises:
@@ -88,7 +88,7 @@ def list_parameters(
             )
         if name in found:
             raise ValueError(
-                f"Two parameters have the name {name!r}: a key is a number, another is its text."
+                f"Two parameters have the name {name!r}: one key is a number, another is the same number as a string."
             )
         sampler = domain.get_sampler()
         quantized = isinstance(sampler, Quantized)
@@ -103,7 +103,7 @@ def list_parameters(
 
 
 def unsupported(library: str, parameter: Parameter, remedy: str = "") -> ValueError:
-    """Return the error that a library cannot express a parameter."""
+    """Return the error for a parameter that a library cannot express."""
     return ValueError(
         f"{library} cannot express the parameter {parameter.name!r} of the type {type(parameter.domain).__name__} "
         f"with the distribution {parameter.domain.get_sampler()}.{remedy and ' '}{remedy}"

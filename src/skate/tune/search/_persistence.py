@@ -1,4 +1,4 @@
-"""State of searchers in files, written atomically."""
+"""Store the state of searchers in files, which are written atomically."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def write_state(state: Any, path: str | os.PathLike[str]) -> None:
 
 
 def read_state(path: str | os.PathLike[str]) -> Any:
-    """Return the state that a file holds."""
+    """Return the state in a file."""
     with Path(path).open("rb") as file:
         return cloudpickle.load(file)
 
 
 def newest_file(folder: str | os.PathLike[str], pattern: str) -> Path | None:
-    """Return the file of a folder whose name is last in order, as names end with the time of the session."""
+    """Return the file of a folder whose name sorts last, because names end with the time of the session."""
     return max(Path(folder).glob(pattern), default=None)

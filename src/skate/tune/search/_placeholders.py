@@ -1,8 +1,8 @@
-"""Placeholders: short texts that stand for the objects of a search space.
+"""Placeholders: short strings that stand for the objects of a search space.
 
 A search space may contain references, datasets, models and functions. The search algorithm, its saved state and the
-journal have placeholders in their place, so that objects of any size and kind are stored once per experiment. A
-restored experiment may replace the objects: a placeholder depends only on the place of its object in the space.
+journal contain placeholders instead, so that each object is stored only once per experiment. A restored experiment may
+replace the objects, because a placeholder depends only on the position of its object in the space.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAX_SHOWN = 100  # elements of an array that is written to the files of a trial
 
 
 class Placeholder(str):
-    """A text that stands for an object. It is pickled without the object, and finds that of its `ObjectTable` again."""
+    """A string that stands for an object. It is pickled without the object; an `ObjectTable` provides it again."""
 
     value: Any
 
@@ -67,7 +67,7 @@ class _StoredFunction(Function):
 
 
 class _MissingFunction:
-    """Takes the place of a function that was unpickled without its object table."""
+    """Replaces a function that was unpickled without its object table."""
 
     def __init__(self, placeholder: str) -> None:
         self._placeholder = placeholder
@@ -83,7 +83,7 @@ _table: ContextVar[ObjectTable | None] = ContextVar("object table", default=None
 
 
 def _load(text: str) -> str:
-    """Return an unpickled placeholder; one whose object is unknown is a plain text."""
+    """Return an unpickled placeholder. If its object is unknown, return a plain string."""
     table = _table.get()
     return text if table is None else table.placeholder(text)
 
@@ -184,7 +184,7 @@ class ObjectTable:
         return _replace(config, self._placeholder_of)  # type: ignore[no-any-return]
 
     def references(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a worker needs for the placeholders of a configuration, for `receive`.
+        """Return the references that a worker needs for the placeholders of a configuration, for `receive`.
 
         Each object is put into the object store when the first trial needs it; references are passed as they are.
         """
@@ -207,7 +207,7 @@ class ObjectTable:
         return known
 
     def placeholder(self, text: str) -> str:
-        """Return the placeholder of a text; the text itself if it stands for no object."""
+        """Return the placeholder for a string; the string itself if it does not stand for an object."""
         if not _TOKEN.fullmatch(text):
             return text
         digest = text[-9:-1]
@@ -242,13 +242,13 @@ class ObjectTable:
 
 
 def receive(config: dict[str, Any], references: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return, in a worker, the configuration of a trial, and the configuration as its files show it.
+    """Return the configuration of a trial, and the configuration as its files show it. Called in a worker.
 
     Args:
         config: The configuration with placeholders.
-        references: What `ObjectTable.references` returned.
+        references: The references that `ObjectTable.references` returned.
     """
-    # Each trial has copies of its own: it may change them.
+    # Each trial gets its own copies, because it may change them.
     objects = {
         text: skate.get(value) if is_stored else value for text, (is_stored, value) in references.items()
     }
@@ -284,7 +284,7 @@ def session_of_references(space: Mapping[str, Any]) -> str | None:
 
 
 def check_references(session: str | None) -> None:
-    """Raise if the objects of a stored search space are gone.
+    """Check that the objects of a stored search space still exist.
 
     Args:
         session: The session of the references in the search space; None if there are none.
@@ -296,8 +296,8 @@ def check_references(session: str | None) -> None:
         return
     if not skate.is_initialized() or skate.get_runtime_context().get_session_name() != session:
         raise ValueError(
-            "the search space of the experiment contains references to objects, which are gone since the session that "
-            "stored them has ended: call Tuner.restore(..., param_space=...) with the same parameters and new objects."
+            "the search space of the experiment contains references to objects that no longer exist, because their "
+            "session has ended: call Tuner.restore(..., param_space=...) with the same parameters and new objects."
         )
 
 

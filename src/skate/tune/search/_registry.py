@@ -40,8 +40,8 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Any:
 
     Args:
         search_alg: Its name, such as `"optuna"` or `"random"`.
-        **kwargs: Arguments of its class. Those that it does not have are dropped with a warning, so that one
-            call serves several algorithms.
+        **kwargs: Arguments of its class. Arguments that the class does not have are dropped with a warning, so that
+            the same call works for several algorithms.
 
     Returns:
         The searcher or search algorithm.

@@ -23,7 +23,7 @@ class SobolSearch(LibrarySearcher):
     It does not learn from results, and needs no metric.
 
     Args:
-        space: The search space; that of the experiment if None.
+        space: The search space; by default, that of the experiment.
         metric: The metric that the experiment optimizes.
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
@@ -82,6 +82,6 @@ class SobolSearch(LibrarySearcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Forget a trial, since results do not change the sequence."""
+        """Forget a trial, because results do not change the sequence."""
         self._live.pop(trial_id, None)
         self._suggested.pop(trial_id, None)

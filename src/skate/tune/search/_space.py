@@ -29,7 +29,7 @@ def format_path(path: Path) -> str:
 
 
 def sort_key(path: Path) -> tuple[tuple[bool, int, str], ...]:
-    """Return a key that sorts paths whose parts are texts and positions."""
+    """Return a key that sorts paths whose parts are strings and positions."""
     return tuple((True, 0, str(part)) if not isinstance(part, int) else (False, part, "") for part in path)
 
 
@@ -38,7 +38,7 @@ def to_domain(value: Any, path: Path = ()) -> Domain | None:
 
     Args:
         value: The value.
-        path: Where it is, for errors.
+        path: The path of the value, for error messages.
 
     Raises:
         TypeError: A grid has no list of values.
@@ -105,7 +105,7 @@ def has_domains(tree: Any) -> bool:
 
 
 def check_constants(tree: Any) -> None:
-    """Check that no value of a space is a definition that only looks like a domain.
+    """Check that no value of a space is an object that only resembles a domain.
 
     Raises:
         TypeError: A value is a sampler, a domain class, or a definition of another library.
@@ -205,7 +205,7 @@ def merge(base: Mapping[Any, Any], update: Mapping[Any, Any]) -> dict[Any, Any]:
 def fill(space: Any, values: Mapping[Path, Any]) -> dict[Any, Any]:
     """Return nested dicts of the values at their paths.
 
-    A list of the space that holds such values is returned whole, since a configuration is merged by keys.
+    A list that contains such values is returned as a whole, because a configuration is merged by keys.
     """
     filled = copy_tree(space)
     for path, value in values.items():
@@ -223,7 +223,7 @@ def fill(space: Any, values: Mapping[Path, Any]) -> dict[Any, Any]:
 
 
 def finite_number(value: Any) -> float | None:
-    """Return a number, of any library, as a float; None if it is something else, NaN or infinite."""
+    """Return a number of any library as a float; None if the value is not a number, NaN or infinite."""
     if isinstance(value, str | bytes):
         return None
     try:

@@ -19,10 +19,10 @@ def pass_search_properties(
 
 
 class WrappingSearcher(Searcher):
-    """Passes everything on to another searcher, except for its own state.
+    """Forwards all calls to another searcher, and has its own state.
 
     Args:
-        searcher: The other searcher.
+        searcher: The wrapped searcher.
 
     Raises:
         TypeError: It is not a Searcher.
@@ -32,7 +32,7 @@ class WrappingSearcher(Searcher):
         if not isinstance(searcher, Searcher):
             raise TypeError(
                 f"{type(self).__name__} needs a Searcher, got {type(searcher).__name__}. "
-                "BasicVariantGenerator has an argument max_concurrent of its own."
+                "BasicVariantGenerator has its own argument max_concurrent."
             )
         self.searcher = searcher
         super().__init__(searcher.metric, searcher.mode)
@@ -67,7 +67,7 @@ class WrappingSearcher(Searcher):
         self.searcher.add_evaluated_point(parameters, value, error, pruned, intermediate_values)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state without that of the wrapped searcher, which is saved on its own."""
+        """Return the state without that of the wrapped searcher, which is saved separately."""
         return {name: value for name, value in self.__dict__.items() if name != "searcher"}
 
     def save(self, checkpoint_path: str) -> None:

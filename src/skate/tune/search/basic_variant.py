@@ -74,7 +74,7 @@ class BasicVariantGenerator(SearchAlgorithm):
     Args:
         points_to_evaluate: Values of the first samples. Values that a point does not have are sampled, or
             enumerated if they are grids.
-        max_concurrent: The largest number of trials that run at the same time; 0 for no limit.
+        max_concurrent: The maximum number of concurrent trials; 0 for no limit.
         constant_grid_search: Sample values once, and keep them for all combinations of grids.
         random_state: A seed or NumPy generator; the global state of NumPy if None.
 

@@ -1,4 +1,4 @@
-"""A limit on the number of trials of a searcher that run at the same time."""
+"""Limit the number of concurrent trials of a searcher."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["ConcurrencyLimiter"]
 
 
 class ConcurrencyLimiter(WrappingSearcher):
-    """Limits the number of trials of a searcher that run at the same time.
+    """Limits the number of concurrent trials of a searcher.
 
-    A searcher that limits its trials itself takes over the number.
+    If the searcher can limit its trials itself, it is given the number.
 
     Args:
         searcher: The searcher.
-        max_concurrent: The largest number of trials that run at the same time.
+        max_concurrent: The maximum number of concurrent trials.
         batch: Whether to wait for all running trials before telling the searcher their results.
 
     Raises:
@@ -87,7 +87,7 @@ class ConcurrencyLimiter(WrappingSearcher):
             self.searcher.on_trial_complete(each, result=last_result, error=failed)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state without that of the wrapped searcher, which is saved on its own."""
+        """Return the state without that of the wrapped searcher, which is saved separately."""
         return copy.deepcopy(super().get_state())
 
     def on_pause(self, trial_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Repeated trials of each configuration, whose results are averaged."""
+"""Repeat each configuration in several trials, and average their results."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Repeater(WrappingSearcher):
     """Runs several trials of each configuration, and tells the searcher the mean of their results.
 
     `num_samples` counts all trials: with 15 samples and 5 repetitions, the searcher suggests 3 configurations.
-    Trials that leave a configuration incomplete are not told to the searcher. Schedulers that stop trials early
+    The trials of an incomplete configuration are not reported to the searcher. Schedulers that stop trials early
     distort the mean.
 
     Args:
-        searcher: The searcher, which knows the first trial of each configuration only.
-        repeat: Number of trials of each configuration.
+        searcher: The searcher, which knows only the first trial of each configuration.
+        repeat: The number of trials of each configuration.
         set_index: Whether to add the number of the repetition to the configuration, under `TRIAL_INDEX`.
 
     Raises:
@@ -70,7 +70,7 @@ class Repeater(WrappingSearcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False, **kwargs: Any
     ) -> None:
-        """Record the result of a trial; after the last one of a configuration, tell the searcher their mean.
+        """Record the result of a trial. After the last trial of a configuration, tell the searcher their mean.
 
         Failed trials and values that are missing, NaN or infinite do not count. The searcher is told that the
         configuration failed if no other values remain.
@@ -103,7 +103,7 @@ def warn_of_leftover(searcher: Searcher, num_samples: int) -> None:
     """Warn if the last configuration of a Repeater has fewer trials than the others."""
     if isinstance(searcher, Repeater) and num_samples % searcher.repeat:
         logger.warning(
-            "num_samples=%d is not a multiple of repeat=%d: the last %d trials are not told to the searcher.",
+            "num_samples=%d is not a multiple of repeat=%d: the last %d trials are not reported to the searcher.",
             num_samples,
             searcher.repeat,
             num_samples % searcher.repeat,

@@ -104,7 +104,7 @@ class Domain:
 
         Args:
             config: The configuration that is being sampled; only functions use it.
-            size: Number of values.
+            size: The number of values.
             random_state: A seed or NumPy generator; the global state of NumPy if None.
 
         Returns:
@@ -399,7 +399,7 @@ class Function(Domain):
         return True
 
     def is_valid(self, value: Any) -> bool:
-        """Return True, since a function may return anything."""
+        """Return True, because a function may return any value."""
         return True
 
     @property

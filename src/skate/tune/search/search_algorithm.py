@@ -13,7 +13,7 @@ __all__ = ["SearchAlgorithm"]
 
 
 class SearchAlgorithm:
-    """Creates the trials of an experiment, one at a time, and is told their results."""
+    """Creates the trials of an experiment, one at a time, and receives their results."""
 
     _finished = False
     _metric: Names = None

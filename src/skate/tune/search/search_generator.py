@@ -1,4 +1,4 @@
-"""Trials with the configurations that a searcher suggests."""
+"""Create trials with the configurations that a searcher suggests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SearchGenerator(SearchAlgorithm):
 
     @property
     def total_samples(self) -> int:
-        """The number of trials that will be created at most."""
+        """The maximum number of trials that will be created."""
         return self._total_samples
 
     def set_search_properties(self, metric: Names, mode: Names, config: dict[str, Any], **spec: Any) -> bool:
@@ -111,7 +111,7 @@ class SearchGenerator(SearchAlgorithm):
         return self._counter >= self._total_samples or self._finished
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state without that of the searcher, which is saved on its own."""
+        """Return the state without that of the searcher, which is saved separately."""
         return {
             "counter": self._counter,
             "total_samples": self._total_samples,
@@ -131,7 +131,7 @@ class SearchGenerator(SearchAlgorithm):
         return newest_file(dirpath, self.CKPT_FILE_TMPL.format("*")) is not None
 
     def save_to_dir(self, dirpath: str, session_str: str = "default", **kwargs: Any) -> None:
-        """Write the state to a folder: that of the innermost searcher to a file of its own.
+        """Write the state to a folder. The state of the innermost searcher is written to a separate file.
 
         Args:
             dirpath: The folder.
@@ -147,7 +147,7 @@ class SearchGenerator(SearchAlgorithm):
         """Read the state from a folder.
 
         Raises:
-            RuntimeError: The folder has no state, or one of other wrappers.
+            RuntimeError: The folder has no state, or its state belongs to other wrappers.
         """
         found = newest_file(dirpath, self.CKPT_FILE_TMPL.format("*"))
         if found is None:

@@ -28,7 +28,7 @@ _MODES = ("min", "max")
 
 
 class Searcher:
-    """Suggests configurations of trials, one at a time, and is told their results.
+    """Suggests configurations of trials, one at a time, and receives their results.
 
     A subclass overrides `suggest` and `on_trial_complete`. Its attributes are its state, which is saved with
     the experiment; override `save` and `restore` if they cannot be pickled.
@@ -38,7 +38,7 @@ class Searcher:
         mode: "min" or "max", or one of them for each metric.
 
     Raises:
-        TypeError: One of metric and mode is a list, the other is not.
+        TypeError: Only one of metric and mode is a list.
         ValueError: A mode is neither "min" nor "max", or the lists have different lengths.
     """
 
@@ -70,10 +70,10 @@ class Searcher:
             metric: The metric to optimize.
             mode: "min" or "max".
             config: The search space.
-            **spec: Further properties of the experiment.
+            **spec: Additional properties of the experiment.
 
         Returns:
-            Whether the searcher uses them; False if it has a search space of its own.
+            Whether the searcher uses them; False if it has its own search space.
         """
         return False
 
@@ -140,7 +140,7 @@ class Searcher:
 
         Raises:
             NotImplementedError: The searcher does not support this.
-            TypeError: The first argument is something else.
+            TypeError: The first argument has another type.
         """
         found = 0
         for trial in _trials(trials_or_analysis):
@@ -218,7 +218,7 @@ def check_objective(metric: Names, mode: Names) -> None:
     """Check a metric and a mode, each of which may be missing.
 
     Raises:
-        TypeError: One is a list, the other is not.
+        TypeError: Only one of them is a list.
         ValueError: A mode is neither "min" nor "max", or the lists have different lengths.
     """
     modes = [] if mode is None else [mode] if isinstance(mode, str) else list(mode)
@@ -228,7 +228,7 @@ def check_objective(metric: Names, mode: Names) -> None:
     if metric and mode:
         if isinstance(metric, str) != isinstance(mode, str):
             raise TypeError(
-                f"metric and mode must both be texts or both be lists, got {metric!r} and {mode!r}."
+                f"metric and mode must both be strings or both be lists, got {metric!r} and {mode!r}."
             )
         if not isinstance(metric, str) and len(metric) != len(modes):
             raise ValueError(f"metric and mode need the same length, got {metric!r} and {mode!r}.")

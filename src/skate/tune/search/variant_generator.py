@@ -111,7 +111,7 @@ def _count(tree: Any) -> int:
 
 
 def format_vars(resolved_vars: Mapping[Path, Any]) -> str:
-    """Return values as a text that can be part of the name of a folder, such as `lr=0.1000,layers=2`.
+    """Return values as a string that can be part of the name of a folder, such as `lr=0.1000,layers=2`.
 
     Args:
         resolved_vars: The values by their paths; only the last part of a path is shown.
@@ -402,7 +402,7 @@ class _ListView(Sequence[Any]):
 
 
 def evaluated_params(resolved: Mapping[Path, Any]) -> dict[str, Any]:
-    """Return values by the text of their paths, as a trial records them."""
+    """Return values by their paths as strings, as a trial records them."""
     return {format_path(path): value for path, value in resolved.items()}
 
 

@@ -18,9 +18,9 @@ class ExperimentPlateauStopper(Stopper):
     Args:
         metric: The metric to compare.
         std: The standard deviation of the best results at or below which they count as equal.
-        top: How many of the best results to compare.
+        top: The number of best results to compare.
         mode: "min" if small values are good, "max" if large ones are.
-        patience: How many results in a row must find the best ones equal.
+        patience: The number of consecutive results after which the best results must still be equal.
 
     Raises:
         ValueError: An argument is out of range.
@@ -34,7 +34,7 @@ class ExperimentPlateauStopper(Stopper):
         if not isinstance(top, int) or top <= 1:
             raise ValueError(f"top must be an integer greater than 1, not {top!r}.")
         if not isinstance(patience, int) or patience < 0:
-            raise ValueError(f"patience must be an integer that is not negative, not {patience!r}.")
+            raise ValueError(f"patience must be a non-negative integer, not {patience!r}.")
         if not isinstance(std, int | float) or not std > 0:
             raise ValueError(f"std must be a number greater than 0, not {std!r}.")
         self._metric = metric

@@ -1,4 +1,4 @@
-"""Stop trials by a function."""
+"""Stop trials with a function."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class FunctionStopper(Stopper):
         self._function = function
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Return the answer of the function."""
+        """Return the result of the function."""
         return self._function(trial_id, result)
 
     def stop_all(self) -> bool:
-        """Return False: the function stops single trials only."""
+        """Return False, because the function stops only single trials."""
         return False
 
     @classmethod

@@ -26,5 +26,5 @@ class MaximumIterationStopper(Stopper):
         return count >= self._max_iter
 
     def stop_all(self) -> bool:
-        """Return False: each trial stops on its own."""
+        """Return False, because each trial stops on its own."""
         return False

@@ -48,7 +48,7 @@ class CombinedStopper(Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Return whether one of the stoppers stops the trial."""
-        # Every stopper sees every result: some count them.
+        # Every stopper must see every result, because some count them.
         answers = [stopper(trial_id, result) for stopper in self._stoppers]
         return any(answers)
 
@@ -81,7 +81,7 @@ def read_metric(result: Mapping[str, Any], metric: str, stopper: str) -> float:
 
 
 def describe_missing(result: Mapping[str, Any], metric: str, stopper: str) -> str:
-    """Return an error message for a result that does not have a metric, which names the keys that it has."""
+    """Return an error message for a result without a metric. It lists the keys of the result."""
     keys = sorted(map(str, result))
     return (
         f"{stopper} needs the metric {metric!r}, but the result has only {keys}.{did_you_mean(metric, keys)} "

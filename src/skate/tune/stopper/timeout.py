@@ -13,13 +13,13 @@ __all__ = ["TimeoutStopper"]
 
 
 class TimeoutStopper(Stopper):
-    """Stop all trials after a time, which starts when the experiment first asks.
+    """Stop all trials after a time, which starts when the stopper is first called.
 
     The time between saving and restoring an experiment does not count.
 
     Args:
         timeout: The time, in seconds or as a `timedelta`.
-        clock: Returns the time in seconds.
+        clock: A function that returns the time in seconds.
 
     Raises:
         ValueError: `timeout` is neither a number nor a `timedelta`.
@@ -40,11 +40,11 @@ class TimeoutStopper(Stopper):
         self._checked_at: float | None = None
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Return False: all trials stop together."""
+        """Return False, because all trials stop together."""
         return False
 
     def stop_all(self) -> bool:
-        """Return whether the time is over."""
+        """Return whether the time has elapsed."""
         now = self._clock()
         if self._checked_at is not None:
             self._left -= now - self._checked_at

@@ -23,7 +23,7 @@ class TrialPlateauStopper(Stopper):
     Args:
         metric: The metric to watch.
         std: The standard deviation below which the trial stops.
-        num_results: How many of the last results to compare.
+        num_results: The number of last results to compare.
         grace_period: The number of results that a trial reports before it can stop.
         metric_threshold: The value that the metric must have reached before the trial can stop.
         mode: With `metric_threshold`, "min" if the metric must not be above it, "max" if not below.
@@ -73,7 +73,7 @@ class TrialPlateauStopper(Stopper):
         return statistics.pstdev(recent) < self._std
 
     def stop_all(self) -> bool:
-        """Return False: each trial stops on its own."""
+        """Return False, because each trial stops on its own."""
         return False
 
     def _has_reached_threshold(self, value: float) -> bool:

@@ -35,7 +35,7 @@ class Trainable:
     """The base class of trainables.
 
     A subclass defines `setup`, `step`, and `save_checkpoint` and `load_checkpoint` if its trials can be paused or
-    restored. `Tuner` runs each trial in a process of its own.
+    restored. `Tuner` runs each trial in a separate process.
 
     Args:
         config: The configuration of the trial; `setup` receives it.
@@ -51,7 +51,7 @@ class Trainable:
         6
     """
 
-    # Those of the trial, which `setup` may read: its worker sets them before it calls `__init__`.
+    # Attributes of the trial, which `setup` may read. The worker sets them before it calls `__init__`.
     _trial_id = "default"
     _trial_name = "default"
     _trial_resources: PlacementGroupFactory | None = None
@@ -95,7 +95,7 @@ class Trainable:
         return False
 
     def log_result(self, result: dict[str, Any]) -> None:
-        """Observe each result; for subclasses with loggers of their own."""
+        """Observe each result. Subclasses with their own loggers override it."""
 
     def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
         """Write the model to a folder in these formats; return the paths by format."""
@@ -182,7 +182,7 @@ class Trainable:
                 with open(state_file, "rb") as file:
                     self.load_checkpoint(pickle.load(file))
             else:
-                # A copy: load_checkpoint() may change it.
+                # A copy, because load_checkpoint() may change it.
                 copy = tempfile.mkdtemp(prefix="skate_trainable_")
                 try:
                     shutil.copytree(folder, copy, dirs_exist_ok=True)

@@ -1,4 +1,4 @@
-"""Trainables with large objects or with resources."""
+"""Give trainables large objects or resources."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
     """Pass objects to every trial through the object store, so that each is stored once.
 
     Args:
-        trainable: A function, which receives the objects as keyword arguments after the configuration, or a subclass of
-            `Trainable`, whose `setup` does.
+        trainable: A function, or a subclass of `Trainable`. The function, or the method `setup` of the class, receives
+            the objects as keyword arguments after the configuration.
         **kwargs: The objects, or references to them, by name.
 
     Returns:
-        A trainable that takes the configuration only.
+        A trainable that takes only the configuration.
 
     Raises:
         TypeError: The trainable is neither a function nor a subclass of `Trainable`.

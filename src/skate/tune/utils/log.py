@@ -8,7 +8,7 @@ __all__ = ["Verbosity"]
 
 
 class Verbosity(Enum):
-    """How much Tune prints: 0 is nothing, everything else is the progress of the trials."""
+    """How much Tune prints: nothing at 0, otherwise the progress of the trials."""
 
     V0_MINIMAL = 0
     V1_EXPERIMENT = 1

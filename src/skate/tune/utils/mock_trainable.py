@@ -21,9 +21,9 @@ _STATE = "checkpoint"  # the file with the number of steps
 class MyTrainableClass(Trainable):
     """Reports a reward that grows with each step, up to a limit.
 
-    The configuration may have `height`, the limit; `width`, how many steps the reward needs to come near it; `sleep`,
-    the seconds of a step; `mock_error`, whether the second step fails; and `persistent_error`, whether it fails again
-    after a restore.
+    The configuration may have `height`, the limit; `width`, the number of steps in which the reward approaches it;
+    `sleep`, the duration of a step in seconds; `mock_error`, whether the second step fails; and `persistent_error`,
+    whether it fails again after a restore.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -36,7 +36,7 @@ class MyTrainableClass(Trainable):
         get = self.config.get
         may_fail = get("persistent_error", False) or not self.restored
         if get(MOCK_ERROR_KEY, False) and self.timestep and may_fail:
-            raise RuntimeError(f"step {self.timestep + 1} fails, as the configuration asks")
+            raise RuntimeError(f"step {self.timestep + 1} fails, as the configuration requests")
         time.sleep(get("sleep", 0))
         self.timestep += 1
         return {"episode_reward_mean": get("height", 1) * math.tanh(self.timestep / get("width", 1))}

@@ -46,14 +46,14 @@ def retry_fn(
     sleep_time: float = 1,
     timeout: float | None = None,
 ) -> bool:
-    """Call a function until it returns; return whether it has.
+    """Call a function until it succeeds. Return whether it has succeeded.
 
     Args:
         fn: The function.
         exception_type: The exceptions after which it is called again.
-        num_retries: How often it is called at most.
-        sleep_time: The seconds between two calls.
-        timeout: The seconds after which a call counts as failed; its thread is left running. None for no limit.
+        num_retries: The maximum number of calls.
+        sleep_time: The delay between two calls in seconds.
+        timeout: The time in seconds after which a call counts as failed; its thread continues. None for no limit.
     """
     kinds = exception_type if isinstance(exception_type, type) else tuple(exception_type)
     for attempt in range(num_retries):
@@ -82,7 +82,7 @@ class warn_if_slow:  # noqa: N801  # Ray's name
 
     Args:
         name: What the block does, for the message.
-        threshold: The seconds above which to warn; `$TUNE_WARN_THRESHOLD_S` or 0.5 by default.
+        threshold: The time in seconds above which to warn; by default, `$TUNE_WARN_THRESHOLD_S` or 0.5.
         message: The message, in which `{name}` and `{duration}` are replaced.
         disable: Whether to log nothing.
     """
@@ -119,7 +119,7 @@ def flatten_dict(
         dt: The dictionaries.
         delimiter: The separator of the names in a path.
         prevent_delimiter: Whether to check that no name contains the delimiter.
-        flatten_list: Whether to flatten lists too; their indices become names.
+        flatten_list: Whether to flatten lists as well; their indices become names.
 
     Raises:
         ValueError: A name contains the delimiter, and `prevent_delimiter` is true.
@@ -172,7 +172,7 @@ def diagnose_serialization(trainable: Any) -> bool | set[str]:
 def validate_save_restore(
     trainable_cls: type[Trainable], config: dict[str, Any] | None = None, num_gpus: float = 0
 ) -> bool:
-    """Check that a trainable class continues from its own checkpoints, in another process; return True.
+    """Check that a trainable class continues from its own checkpoints in another process, and return True.
 
     Args:
         trainable_cls: The class.
@@ -240,14 +240,14 @@ def wait_for_gpu(
     delay_s: float = 5,
     gpu_memory_limit: float | None = None,
 ) -> bool:
-    """Wait until the memory of a GPU is free, which another process may release late; return True.
+    """Wait until the memory of a GPU is free, because another process may release it late, and return True.
 
     Args:
         gpu_id: The number or the UUID of the GPU; by default, the first GPU of this task or actor.
         target_util: The fraction of its memory that may be in use.
-        retry: How often to look.
-        delay_s: Seconds between two looks.
-        gpu_memory_limit: Accepted for programs written for Ray; has no effect.
+        retry: The maximum number of checks.
+        delay_s: The delay between two checks in seconds.
+        gpu_memory_limit: Has no effect; accepted for programs written for Ray.
 
     Raises:
         ImportError: nvidia-ml-py is not installed.
@@ -274,6 +274,6 @@ def wait_for_gpu(
     finally:
         nvml.nvmlShutdown()
     raise RuntimeError(
-        f"{memory.used / memory.total:.0%} of the memory of GPU {gpu_id} is in use after {retry} looks; "
+        f"{memory.used / memory.total:.0%} of the memory of GPU {gpu_id} is in use after {retry} checks; "
         f"`target_util` is {target_util}."
     )

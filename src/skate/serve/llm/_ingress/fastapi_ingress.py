@@ -1,4 +1,4 @@
-"""The ingress as an application of FastAPI, for programs that add endpoints to it."""
+"""The ingress as a FastAPI application, for programs that add endpoints to it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def make_fastapi_ingress(
     endpoint_map: Mapping[str, Callable[[FastAPI], _Decorate]] | None = None,
     app: FastAPI | None = None,
 ) -> type:
-    """Make an ingress deployment's class of a class, whose methods answer the requests of FastAPI routes.
+    """Return a class for an ingress deployment, in which the methods of a class answer the requests of FastAPI routes.
 
-    `build_openai_app` does not need it. Use it to add endpoints with FastAPI:
+    `build_openai_app` does not need this function. Use it to add endpoints with FastAPI:
 
         endpoints = {"shout": lambda app: app.post("/shout")}
         serve.deployment(make_fastapi_ingress(Shouter, endpoint_map=endpoints)).bind(...)
 
     Args:
         cls: The class.
-        endpoint_map: A function for each method, which takes the application and returns the decorator of the route. By
-            default, these are all endpoints of `OpenAiIngress`.
-        app: The application; by default a new one.
+        endpoint_map: For each method, a function that takes the application and returns the decorator of the route.
+            Defaults to all endpoints of `OpenAiIngress`.
+        app: The application. Defaults to a new one.
 
     Raises:
         ImportError: If FastAPI is not installed.
@@ -45,16 +45,16 @@ def make_fastapi_ingress(
         from fastapi.exceptions import RequestValidationError
     except ImportError as error:
         raise ImportError("make_fastapi_ingress needs fastapi: pip install fastapi") from error
-    made = FastAPI() if app is None else app
-    made.add_exception_handler(RequestError, _handle_request_error)
-    made.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app = FastAPI() if app is None else app
+    app.add_exception_handler(RequestError, _handle_request_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
     members: dict[str, Any] = {}
     for name, route in (_default_endpoints() if endpoint_map is None else endpoint_map).items():
-        members[name] = route(made)(getattr(cls, name))
-    # A new class, so that `cls` itself has no routes.
+        members[name] = route(app)(getattr(cls, name))
+    # A new class, so that `cls` itself gets no routes.
     routed = type(cls.__name__, (cls,), {**members, "__module__": cls.__module__})
     routed.__qualname__ = cls.__qualname__
-    return serve.ingress(made)(routed)
+    return serve.ingress(app)(routed)
 
 
 def _default_endpoints() -> dict[str, Callable[[FastAPI], _Decorate]]:
@@ -62,7 +62,7 @@ def _default_endpoints() -> dict[str, Callable[[FastAPI], _Decorate]]:
     found: dict[str, Callable[[FastAPI], _Decorate]] = {}
     for verb, path, name, _ in DEFAULT_ENDPOINTS:
         if name not in found and name != "transcriptions":
-            found[name] = lambda app, verb=verb, path=path: app.api_route(  # type: ignore[misc]  # bound per turn
+            found[name] = lambda app, verb=verb, path=path: app.api_route(  # type: ignore[misc]  # bound in each iteration
                 path, methods=[verb], response_model=None
             )
     return found

@@ -1,8 +1,9 @@
-"""The ingress of an application: OpenAI's endpoints in front of the models."""
+"""The ingress of an application: it answers OpenAI's endpoints and forwards requests to the models."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -15,7 +16,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 import skate
 from skate.serve.handle import DeploymentHandle
 from skate.serve.llm._config import LLMConfig
-from skate.serve.llm._ingress.access import ApiKeys
 from skate.serve.llm._ingress.registry import ModelRegistry
 from skate.serve.llm._ingress.responses import (
     EventStream,
@@ -52,7 +52,8 @@ from skate.util import metrics
 
 __all__ = ["DEFAULT_ENDPOINTS", "OpenAiIngress"]
 
-_ANTHROPIC: Final = "/v1/messages"  # paths whose errors have Anthropic's shape
+_ANTHROPIC: Final = "/v1/messages"  # errors of these paths have Anthropic's format
+_PUBLIC_PATHS: Final = frozenset({"/health"})  # health checks of load balancers send no key
 _SECRET_HEADERS: Final = frozenset({"authorization", "cookie", "x-api-key"})
 _HEALTH_TIMEOUT_S: Final = 3.0
 _DEFAULT_OPTIONS: Final = {"max_ongoing_requests": 10_000, "ray_actor_options": {"num_cpus": 0}}
@@ -61,17 +62,17 @@ M = TypeVar("M", bound=RequestModel)
 
 
 class OpenAiIngress:
-    """Answer the requests of OpenAI's clients with the models of an application. `build_openai_app` deploys it.
+    """Serve the models of an application over OpenAI's API. `build_openai_app` deploys this class.
 
-    Derive from it to change or add endpoints: each is a method. `ingress_cls_config` of `LLMServingArgs` names the
-    class and passes further arguments to it.
+    Each endpoint is a method, so a subclass can change or add endpoints. Set `ingress_cls_config` of `LLMServingArgs`
+    to deploy a subclass and to pass additional arguments to it.
 
     Args:
         llm_deployments: A handle for each model.
         model_cards: A card for each model.
-        lora_paths: The folders of LoRA adapters, by model.
-        api_keys: Keys that clients must send; without any, every client is served.
-        allowed_origins: Origins whose web pages may use the application: "https://example.org", or "*" for all.
+        lora_paths: The folder of LoRA adapters of each model that has one.
+        api_keys: The keys that clients may use. Without any, clients need no key.
+        allowed_origins: Origins whose web pages may call the API: "https://example.org", or "*" for all.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class OpenAiIngress:
         allowed_origins: Sequence[str] = (),
     ) -> None:
         self._registry = ModelRegistry(llm_deployments, model_cards, lora_paths or {})
-        self._keys = ApiKeys(api_keys)
+        self._keys = _ApiKeys(api_keys)
         self._allowed_origins = list(allowed_origins)
 
     async def check_health(self) -> None:
-        """Do nothing: the ingress works as long as it answers. `health` checks the models."""
+        """Do nothing: an ingress that answers is healthy. `health` checks the models."""
 
     # ------------------------------------------------------------ endpoints
 
@@ -138,9 +139,9 @@ class OpenAiIngress:
         """Answer `POST /v1/audio/transcriptions`.
 
         Raises:
-            RequestError: Always: no engine takes audio yet.
+            RequestError: Always, because no engine takes audio yet.
         """
-        raise RequestError("The models take text only, no audio.", param="file")
+        raise RequestError("The models take text only, not audio.", param="file")
 
     async def models(self) -> ModelList:
         """Answer `GET /v1/models`."""
@@ -155,12 +156,12 @@ class OpenAiIngress:
         return self._registry.card(model)
 
     async def load_lora_adapter(self, body: LoadLoraAdapterRequest) -> Response:
-        """Answer `POST /v1/load_lora_adapter`. Replicas load the adapter at its first request."""
+        """Answer `POST /v1/load_lora_adapter`. A replica loads the adapter at its first request."""
         self._registry.load(body)
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
     async def unload_lora_adapter(self, body: UnloadLoraAdapterRequest) -> Response:
-        """Answer `POST /v1/unload_lora_adapter`, once no request uses the adapter."""
+        """Answer `POST /v1/unload_lora_adapter` as soon as no request uses the adapter."""
         handle, path = self._registry.unload(body.lora_name)
         await _results(handle, "unload_adapter", path)
         return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
@@ -183,7 +184,7 @@ class OpenAiIngress:
         except Exception as error:  # whatever the engine raises
             return str(error) or type(error).__name__
         if not results and not self._registry.card(model).scales_to_zero:
-            return "No replica runs."
+            return "No replica is running."
         return None
 
     async def metrics(self) -> Response:
@@ -213,7 +214,7 @@ class OpenAiIngress:
             is_anthropic = request.url.path.startswith(_ANTHROPIC)
             return EventStream(first, events, _anthropic_event if is_anthropic else _error_event)
         timing: Timing | None = getattr(first, "timing", None)
-        if timing is not None:  # the way back from the replica counts, too
+        if timing is not None:  # include the transfer from the replica
             others = timing.queue + timing.prefill + timing.decode
             timing.server = round(max(timing.server, time.time() - info.received - others), 6)
         return json_response(first)
@@ -237,10 +238,10 @@ class OpenAiIngress:
             app.add_middleware(
                 CORSMiddleware, allow_origins=self._allowed_origins, allow_methods=["*"], allow_headers=["*"]
             )
-        return _Gate(app, self._keys)
+        return _ApiKeyMiddleware(app, self._keys)
 
     def _endpoint(self, name: str, kind: Any) -> Callable[[Request], Any]:
-        """Return the function that answers the requests of a route with a method."""
+        """Return the function that answers the requests of a route by calling a method."""
         answer = getattr(self, name)
         parse = _parser(kind)
 
@@ -307,14 +308,49 @@ def _parser(kind: Any) -> Callable[[dict[str, Any]], RequestModel] | None:
 async def _results(
     handle: DeploymentHandle[Any], method: str, *args: Any, timeout: float | None = None
 ) -> list[Any]:
-    """Call a method of every replica, and return the results."""
+    """Call a method on every replica, and return the results."""
     return await handle.broadcast(method, *args).results_async(timeout_s=timeout)
 
 
-class _Gate:
-    """Note when a request arrives, and check its key."""
+class _ApiKeys:
+    """The keys that clients may use. Without any, every client may use the application.
 
-    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
+    Raises:
+        ValueError: If a key is empty.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        if isinstance(keys, str):
+            raise ValueError("`api_keys` must be a list of keys, not one string.")
+        self._keys = [key.encode() for key in keys]
+        if not all(self._keys):
+            raise ValueError(
+                "`api_keys` contains an empty key, which would admit clients without a key: remove it."
+            )
+
+    def check(self, path: str, headers: Mapping[str, str]) -> None:
+        """Check the key of a request: `Authorization: Bearer KEY` or, as Anthropic's clients send it, `x-api-key: KEY`.
+
+        Raises:
+            RequestError: If the key is missing or wrong.
+        """
+        if not self._keys or path in _PUBLIC_PATHS:
+            return
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        given = (key.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")).encode()
+        # All keys are compared, each in constant time, so that the duration reveals nothing about them.
+        if not sum(hmac.compare_digest(given, known) for known in self._keys):
+            raise RequestError(
+                "The API key is missing or wrong. Send it as `Authorization: Bearer KEY`.",
+                401,
+                code="invalid_api_key",
+            )
+
+
+class _ApiKeyMiddleware:
+    """Record when a request arrives, and check its key."""
+
+    def __init__(self, app: ASGIApp, keys: _ApiKeys) -> None:
         self._app = app
         self._keys = keys
 
@@ -325,13 +361,13 @@ class _Gate:
                 try:
                     self._keys.check(scope["path"], Request(scope).headers)
                 except RequestError as error:
-                    await _shape(error, scope["path"])(scope, receive, send)
+                    await _error_response_for(scope["path"], error)(scope, receive, send)
                     return
         await self._app(scope, receive, send)
 
 
-def _shape(error: RequestError, path: str) -> Response:
-    """Return the response for an error in the shape that the path's clients expect."""
+def _error_response_for(path: str, error: RequestError) -> Response:
+    """Return the response for an error, in the format that the clients of a path expect."""
     response = error_response(error)
     if path.startswith(_ANTHROPIC):
         headers = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
@@ -341,7 +377,7 @@ def _shape(error: RequestError, path: str) -> Response:
 
 async def _handle_request_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    return _shape(error, request.url.path)
+    return _error_response_for(request.url.path, error)
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:
@@ -349,7 +385,7 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
     path = request.url.path
     messages = {
         404: f"There is no endpoint {path!r}.",
-        405: f"{path!r} does not take {request.method} requests.",
+        405: f"{path!r} does not accept {request.method} requests.",
     }
     message = messages.get(error.status_code, error.detail)
     return error_response(RequestError(message, error.status_code))

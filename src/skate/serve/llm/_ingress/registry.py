@@ -17,8 +17,8 @@ __all__ = ["ModelRegistry"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
-    """An adapter that was loaded by name."""
+class _LoadedAdapter:
+    """An adapter that `/v1/load_lora_adapter` has loaded."""
 
     base: str
     path: str
@@ -30,7 +30,7 @@ class ModelRegistry:
     Args:
         handles: A handle for each model.
         cards: A card for each model.
-        lora_paths: The folders of adapters, by model; None for a model whose adapters are loaded by name only.
+        lora_paths: The folder of adapters of each model; None if the model's adapters are loaded by name only.
     """
 
     def __init__(
@@ -47,14 +47,14 @@ class ModelRegistry:
         self.handles = dict(handles)
         self._cards = dict(cards)
         self._lora = {model: LoraConfig(dynamic_lora_loading_path=path) for model, path in lora_paths.items()}
-        self._loaded: dict[str, _Loaded] = {}
+        self._loaded: dict[str, _LoadedAdapter] = {}
         self._streams: dict[tuple[str, str], DeploymentHandle[Any]] = {}
 
     def handle(self, model: str | None) -> DeploymentHandle[Any]:
-        """Return the handle for the requests of a model or an adapter. Its methods return streams.
+        """Return the handle for requests to a model or an adapter. Its methods return streams.
 
         Args:
-            model: The model that the request names; None for the only model.
+            model: The model that the request names; None if there is only one.
 
         Raises:
             RequestError: If there is no such model.
@@ -63,16 +63,16 @@ class ModelRegistry:
         handle = self._streams.get((base, path))
         if handle is None:
             handle = self.handles[base].options(stream=True, multiplexed_model_id=path)
-            if not path:  # adapters may be many
+            if not path:  # there may be many adapters
                 self._streams[base, path] = handle
         return handle
 
     def _find(self, model: str | None) -> tuple[str, str]:
-        """Return the base model, and the path of the adapter or ""."""
+        """Return the base model, and the path of the adapter, which is empty without one."""
         if model is None:
             if len(self.handles) != 1:
                 raise RequestError(
-                    f"`model` is missing, and there are several models: {', '.join(sorted(self.handles))}.",
+                    f"`model` is missing. The models are: {', '.join(sorted(self.handles))}.",
                     param="model",
                 )
             return next(iter(self.handles)), ""
@@ -96,7 +96,7 @@ class ModelRegistry:
         return card if not path else self._adapter_card(model, card)
 
     def cards(self) -> list[ModelCard]:
-        """Return the cards of all models, of the adapters in local folders, and of those that were loaded by name."""
+        """Return the cards of all models, of the adapters in local folders, and of the adapters loaded by name."""
         found = list(self._cards.values())
         for base, config in self._lora.items():
             if config.is_local:
@@ -111,22 +111,22 @@ class ModelRegistry:
         return base.model_copy(update={"id": name, "parent": base.id})
 
     def load(self, request: LoadLoraAdapterRequest) -> None:
-        """Offer an adapter as a model.
+        """Make an adapter available as a model.
 
         Raises:
-            RequestError: If there is no such adapter, or its name is taken.
+            RequestError: If there is no such adapter, or its name is already in use.
         """
         base = request.base_model
         if base is None:
             if len(self._lora) != 1:
                 raise RequestError(
-                    f"`base_model` is needed: the models that take adapters are {sorted(self._lora)}.",
+                    f"`base_model` is missing. The models that take adapters are: {', '.join(sorted(self._lora))}.",
                     param="base_model",
                 )
             base = next(iter(self._lora))
         if base not in self._lora:
             raise RequestError(
-                f"The model {base!r} takes no adapters: set `lora_config` in its configuration.",
+                f"The model {base!r} does not take adapters: set `lora_config` in its configuration.",
                 param="base_model",
             )
         name = request.lora_name
@@ -143,12 +143,12 @@ class ModelRegistry:
             )
         if not (folder / ADAPTER_CONFIG).is_file():
             raise RequestError(
-                f"`lora_path` is no LoRA adapter: it has no file {ADAPTER_CONFIG}.", 404, param="lora_path"
+                f"`lora_path` is not a LoRA adapter: it has no file {ADAPTER_CONFIG}.", 404, param="lora_path"
             )
-        self._loaded[name] = _Loaded(base, str(folder))
+        self._loaded[name] = _LoadedAdapter(base, str(folder))
 
     def unload(self, name: str) -> tuple[DeploymentHandle[Any], str]:
-        """Withdraw an adapter that was loaded by name, and return the handle of its model and its path.
+        """Remove an adapter that was loaded by name, and return the handle of its model and its path.
 
         Raises:
             RequestError: If there is no such adapter.

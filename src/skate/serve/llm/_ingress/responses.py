@@ -1,4 +1,4 @@
-"""HTTP responses: JSON, errors in OpenAI's shape, and streams of events."""
+"""HTTP responses: JSON, errors in OpenAI's format, and streams of events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def json_response(model: ResponseModel, status: int = 200) -> Response:
-    """Return a response whose body is a model. Its timing is a header, too."""
+    """Return a response whose body is a model. The timing is also sent as a header."""
     headers = {}
     timing = getattr(model, "timing", None)
     if timing is not None:
@@ -51,13 +51,13 @@ def raise_error(response: ErrorResponse) -> NoReturn:
 
 
 def as_request_error(error: Exception) -> RequestError:
-    """Return an error of a call to a model's deployment as an answer to the client."""
+    """Return the error that the client receives when a call to a model's deployment fails."""
     match error:
         case RequestError():
             return error
         case BackPressureError():
             return RequestError(
-                "The model has too many requests waiting. Try again later.",
+                "Too many requests are waiting for the model. Try again later.",
                 429,
                 code="rate_limit_exceeded",
                 retry_after=retry_after(error),
@@ -72,17 +72,17 @@ def as_request_error(error: Exception) -> RequestError:
                 "The model's replica failed. Try again.", 503, code="replica_failed", retry_after=1
             )
     logger.error("A request failed.", exc_info=error)
-    return RequestError("The server has failed. Its log says why.", 500)
+    return RequestError("The server failed. See its log for the cause.", 500)
 
 
 class EventStream(Response):
-    """A stream of server-sent events. Each is sent as soon as it is there.
+    """A stream of server-sent events. Each event is sent as soon as it arrives.
 
     Args:
         first: The first event.
-        events: The further events.
-        headers: Further headers.
+        events: The remaining events.
         on_error: Returns the events to send when the iteration fails.
+        headers: Additional headers.
     """
 
     media_type = "text/event-stream"
@@ -102,13 +102,13 @@ class EventStream(Response):
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})})
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
-        """Send the response. A cancellation, when the client is gone, reaches the model through its handle."""
+        """Send the response. If the client disconnects, the cancellation reaches the model through its handle."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self._first.encode(), "more_body": True})
         try:
             async for event in self._events:
                 await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-        except Exception as error:  # the head has been sent, so the error is an event
+        except Exception as error:  # the status has been sent already, so the error becomes an event
             last = self._on_error(as_request_error(error))
             await send({"type": "http.response.body", "body": last.encode(), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,1 +1,1 @@
-"""Requests and responses of the HTTP API: OpenAI's shapes, as models."""
+"""Requests and responses of the HTTP API, as pydantic models."""

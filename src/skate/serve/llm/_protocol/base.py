@@ -1,7 +1,8 @@
-"""What all requests and responses share: strict fields, errors, usage and timing."""
+"""Base classes of requests and responses, errors, usage and timing."""
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,17 +31,22 @@ __all__ = [
     "ResponseModel",
     "Timing",
     "UsageInfo",
+    "as_list",
     "new_id",
     "parse_body",
+    "unix_time",
 ]
 
-# Numbers are not converted from strings or booleans: a client that sends "1" has a mistake to find.
+# Numbers are not converted from strings or booleans, so that a client that sends "1" learns of its mistake.
 Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Positive = Annotated[int, Field(strict=True, ge=1, lt=2**63)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True)]
+
+Texts = Text | list[Count] | list[Text] | list[list[Count]]
+"""One text or several. A text may be given as a list of tokens."""
 
 _MAX_BODY_DEPTH = 128
 
@@ -50,20 +56,36 @@ def new_id(prefix: str) -> str:
     return f"{prefix}{uuid.uuid4().hex}"
 
 
+def unix_time() -> int:
+    """Return the seconds since 1970."""
+    return int(time.time())
+
+
+def as_list(texts: Texts) -> list[str | list[int]]:
+    """Return the texts of a request, each a string or a list of tokens.
+
+    >>> as_list([1, 2]), as_list(["a", "b"])
+    ([[1, 2]], ['a', 'b'])
+    """
+    if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
+        return [texts]
+    return list(texts)  # type: ignore[arg-type]  # a list of texts
+
+
 class ResponseModel(BaseModel):
     """A part of a response."""
 
     model_config = ConfigDict(protected_namespaces=(), defer_build=True)
 
     always_sent: ClassVar[tuple[str, ...]] = ()
-    """Fields that are sent as null. Others are left out when they are None."""
+    """Fields that are sent as null when they are None. Other fields are omitted."""
 
     @model_serializer(mode="wrap")
     def _serialize(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        made: dict[str, Any] = serialize(self)
+        fields: dict[str, Any] = serialize(self)
         for name in self.always_sent:
-            made.setdefault(name, None)
-        return made
+            fields.setdefault(name, None)
+        return fields
 
     def to_json(self) -> str:
         """Return the JSON text that clients receive."""
@@ -71,13 +93,13 @@ class ResponseModel(BaseModel):
 
 
 class ErrorInfo(ResponseModel):
-    """An error in OpenAI's shape.
+    """An error in OpenAI's format.
 
     Args:
         message: What happened, and what to do.
         type: The kind of error, such as "invalid_request_error".
         param: The field of the request that caused it.
-        code: A code that programs can compare, such as "model_not_found".
+        code: A code for programs, such as "model_not_found".
     """
 
     message: str
@@ -109,8 +131,8 @@ class RequestError(Exception):
         message: What happened, and what to do.
         status: The HTTP status.
         param: The field of the request that caused it.
-        code: A code that programs can compare.
-        type: The kind of error; by default that of the status.
+        code: A code for programs.
+        type: The kind of error. By default, the status determines it.
         retry_after: Seconds after which the client may try again.
     """
 
@@ -130,7 +152,7 @@ class RequestError(Exception):
         self.param = param
         self.code = code
         self.type = (
-            type or _TYPES.get(status) or ("invalid_request_error" if status < 500 else "server_error")
+            type or _ERROR_TYPES.get(status) or ("invalid_request_error" if status < 500 else "server_error")
         )
         self.retry_after = retry_after
 
@@ -151,7 +173,7 @@ class RequestError(Exception):
         return ErrorResponse(error=info, status=self.status, retry_after=self.retry_after)
 
 
-_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
+_ERROR_TYPES = {401: "authentication_error", 429: "rate_limit_error"}
 
 
 def _rebuild_error(
@@ -169,9 +191,10 @@ class RequestModel(BaseModel):
     @classmethod
     def _reject_unknown_fields(cls, given: Any) -> Any:
         if isinstance(given, Mapping):
+            known = [field.alias or name for name, field in cls.model_fields.items()]
             for name in given:
-                if name not in cls.model_fields:
-                    hint = arguments.hint_for_unknown(str(name)[:64], cls.model_fields)
+                if name not in known:
+                    hint = arguments.hint_for_unknown(str(name)[:64], known)
                     raise PydanticCustomError(
                         "unknown_field",
                         "There is no field {name}. {hint}",
@@ -229,11 +252,11 @@ def _json_type(value: Any) -> str:
 
 
 def _describe(error: ValidationError) -> RequestError:
-    """Return the first problem of a request, with the path of its field."""
+    """Return an error that describes the first problem of a request, with the path of its field."""
     details = error.errors(include_url=False)
-    # Of a union's members, the one whose fields are wrong says more than those whose type is wrong.
-    told = [each for kind in ("unknown_field", "value_error") for each in details if each["type"] == kind]
-    first = (told or details)[0]
+    # For a union, an error about a field of one member explains more than an error about the type of another.
+    specific = [each for kind in ("unknown_field", "value_error") for each in details if each["type"] == kind]
+    first = (specific or details)[0]
     path = _path(first)
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
@@ -303,7 +326,7 @@ class Timing(ResponseModel):
     """Where the time of a request went, in seconds.
 
     Args:
-        queue: Waiting for a replica and in its engine.
+        queue: Waiting for a replica and in its engine's queue.
         prefill: Processing the prompt.
         decode: Generating tokens after the first one.
         server: Everything else: parsing, tokenizing, and writing the answer.

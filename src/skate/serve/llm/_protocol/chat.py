@@ -1,8 +1,7 @@
-"""Chat completions."""
+"""Requests and responses of chat completions."""
 
 from __future__ import annotations
 
-import time
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -12,19 +11,34 @@ from skate.serve.llm._protocol.base import (
     Integer,
     Number,
     Positive,
+    RequestError,
     RequestModel,
     ResponseModel,
     Text,
     Timing,
     UsageInfo,
+    unix_time,
 )
 from skate.serve.llm._protocol.sampling import MAX_LOGPROBS, SamplingFields
 
-__all__ = ["ChatCompletionRequest", "ChatCompletionResponse", "ChatCompletionStreamResponse"]
+__all__ = [
+    "ChatCompletionRequest",
+    "ChatCompletionResponse",
+    "ChatCompletionStreamResponse",
+    "unsupported_content",
+]
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 Name = Field(min_length=1, max_length=64, pattern=r"^[a-zA-Z0-9_.:/-]+$")
 MAX_TOOLS = 128
+
+
+def unsupported_content(part: Any, param: str) -> RequestError:
+    """Return the error for a part of a message that is not text."""
+    kind = part.get("type") if isinstance(part, dict) else part
+    return RequestError(
+        f"`{param}` has content of type {str(kind)[:64]!r}, but the model takes text only.", param=param
+    )
 
 
 class ContentPart(RequestModel):
@@ -44,7 +58,7 @@ class ContentPart(RequestModel):
         if isinstance(kind, str) and kind.startswith(
             ("image", "input_image", "audio", "input_audio", "video", "file")
         ):
-            raise ValueError(f"the model takes text only, not a content part of type {kind!r}")
+            raise ValueError(f"the model takes text only, not content of type {kind!r}")
         return given
 
     @property
@@ -72,7 +86,7 @@ class ToolCall(RequestModel):
 class ChatMessage(RequestModel):
     """A message of a conversation.
 
-    `annotations` is ignored: clients send messages back as they received them.
+    `annotations` is ignored; clients send it because they return messages as they received them.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -91,7 +105,7 @@ class ChatMessage(RequestModel):
     def _check_role(self) -> Self:
         if self.tool_calls and self.role != "assistant":
             raise ValueError(
-                f"only a message of the assistant may have `tool_calls`, not one of role {self.role!r}"
+                f"only a message of role 'assistant' may have `tool_calls`, not one of role {self.role!r}"
             )
         if self.role == "tool" and self.tool_call_id is None:
             raise ValueError("a message of role 'tool' needs `tool_call_id`")
@@ -141,18 +155,9 @@ class JsonSchemaFormat(RequestModel):
 
     name: Text = "response"
     description: Text | None = None
+    # pydantic uses the name `schema` itself.
     schema_: dict[str, Any] | Flag | None = Field(default=None, alias="schema")
     strict: Flag | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_unknown_fields(cls, given: Any) -> Any:
-        # The name `schema` belongs to pydantic, so the field has an alias.
-        if isinstance(given, dict) and (unknown := set(given) - {"name", "description", "schema", "strict"}):
-            raise ValueError(
-                f"there is no field {min(unknown)!r}; a schema has `name`, `schema` and `strict`"
-            )
-        return given
 
 
 class ResponseFormat(RequestModel):
@@ -208,7 +213,7 @@ class ChatCompletionRequest(SamplingFields):
         limits = {self.max_tokens, self.max_completion_tokens} - {None}
         if len(limits) > 1:
             raise ValueError(
-                "`max_tokens` and `max_completion_tokens` mean the same, but have different values: "
+                "`max_tokens` and `max_completion_tokens` have the same meaning but different values: "
                 f"{self.max_tokens} and {self.max_completion_tokens}. Send one of them."
             )
         if self.top_logprobs is not None and not self.logprobs:
@@ -226,8 +231,8 @@ class ChatCompletionRequest(SamplingFields):
                 )
         if self._constrains_answer and (choice == "required" or isinstance(choice, NamedToolChoice)):
             raise ValueError(
-                "A tool call was asked for with `tool_choice`, and another format with `response_format` or "
-                "`structured_outputs`. Send one of them."
+                "`tool_choice` requires a tool call, but `response_format` or `structured_outputs` requires another "
+                "format. Send one of them."
             )
         return self
 
@@ -238,12 +243,12 @@ class ChatCompletionRequest(SamplingFields):
 
     @property
     def limit(self) -> int | None:
-        """The most tokens to generate."""
+        """The maximum number of tokens to generate."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
     def ignored_fields(self) -> list[str]:
-        """The fields that were sent and have no effect."""
+        """The fields of the request that have no effect."""
         return [*super().ignored_fields, *(name for name in _IGNORED if getattr(self, name) is not None)]
 
 
@@ -259,7 +264,7 @@ class TopLogprob(ResponseModel):
 
 
 class ChatLogprob(TopLogprob):
-    """The log-probability of a chosen token, and of the most probable ones."""
+    """The log-probabilities of a chosen token and of the most probable tokens."""
 
     top_logprobs: list[TopLogprob] = Field(default_factory=list)
 
@@ -299,7 +304,7 @@ class AssistantMessage(ResponseModel):
 
 
 class ChatChoice(ResponseModel):
-    """One of the answers."""
+    """One of the generated answers."""
 
     index: int
     message: AssistantMessage
@@ -311,16 +316,12 @@ class ChatChoice(ResponseModel):
     always_sent = ("logprobs", "finish_reason")
 
 
-def _now() -> int:
-    return int(time.time())
-
-
 class ChatCompletionResponse(ResponseModel):
     """A chat completion."""
 
     id: str
     object: Literal["chat.completion"] = "chat.completion"
-    created: int = Field(default_factory=_now)
+    created: int = Field(default_factory=unix_time)
     model: str
     choices: list[ChatChoice]
     usage: UsageInfo
@@ -373,7 +374,7 @@ class ChatCompletionStreamResponse(ResponseModel):
 
     id: str
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    created: int = Field(default_factory=_now)
+    created: int = Field(default_factory=unix_time)
     model: str
     choices: list[ChatStreamChoice]
     usage: UsageInfo | None = None

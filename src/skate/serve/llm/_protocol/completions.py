@@ -1,38 +1,39 @@
-"""Completions of plain prompts."""
+"""Requests and responses of completions, which continue plain prompts."""
 
 from __future__ import annotations
 
-import time
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from skate.serve.llm._protocol.base import (
-    Count,
     Flag,
     Integer,
     Positive,
     ResponseModel,
     Text,
+    Texts,
     Timing,
     UsageInfo,
+    as_list,
+    unix_time,
 )
 from skate.serve.llm._protocol.chat import ResponseFormat
 from skate.serve.llm._protocol.sampling import MAX_LOGPROBS, MAX_SAMPLES, SamplingFields
 
 __all__ = ["CompletionRequest", "CompletionResponse", "CompletionStreamResponse"]
 
-DEFAULT_MAX_TOKENS = 16  # OpenAI's
+DEFAULT_MAX_TOKENS = 16  # as in OpenAI's API
 
 
 class CompletionRequest(SamplingFields):
-    """A completion request. A prompt is a text or a list of tokens.
+    """A completion request. A prompt is a string or a list of tokens.
 
     `user`, `metadata`, `prompt_cache_key`, `service_tier` and `store` are accepted and ignored; `ignored_fields` in the
     response lists them.
     """
 
-    prompt: Text | list[Count] | list[Text] | list[list[Count]]
+    prompt: Texts
     max_tokens: Positive | None = DEFAULT_MAX_TOKENS
     echo: Flag = False
     logprobs: Integer | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
@@ -47,28 +48,23 @@ class CompletionRequest(SamplingFields):
             raise ValueError("`prompt` is empty.")
         if len(self.prompts) * self.samples > MAX_SAMPLES:
             raise ValueError(
-                f"{len(self.prompts)} prompts with n={self.samples} are more than {MAX_SAMPLES} completions. Send "
-                "several requests."
+                f"{len(self.prompts)} prompts with n={self.samples} exceed the limit of {MAX_SAMPLES} completions. "
+                "Send several requests."
             )
         if self.best_of is not None and self.best_of != self.samples:
             raise ValueError("`best_of` must be equal to `n`: all completions are returned.")
         if self.suffix:
-            raise ValueError("`suffix` is not supported: the model continues a prompt.")
+            raise ValueError("`suffix` is not supported: the model can only continue a prompt.")
         if self.echo and self.logprobs is not None:
             raise ValueError(
-                "`echo` cannot be combined with `logprobs`: those of the prompt are not computed."
+                "`echo` cannot be combined with `logprobs`: log-probabilities of the prompt are not computed."
             )
         return self
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """The prompts, each a text or a list of tokens."""
-        given = self.prompt
-        if isinstance(given, str):
-            return [given]
-        if given and isinstance(given[0], int):
-            return [given]
-        return list(given)  # type: ignore[arg-type]  # a list of prompts
+        """The prompts, each a string or a list of tokens."""
+        return as_list(self.prompt)
 
 
 class CompletionLogprobs(ResponseModel):
@@ -99,7 +95,7 @@ class CompletionResponse(ResponseModel):
 
     id: str
     object: Literal["text_completion"] = "text_completion"
-    created: int = Field(default_factory=lambda: int(time.time()))
+    created: int = Field(default_factory=unix_time)
     model: str
     choices: list[CompletionChoice]
     usage: UsageInfo | None = None

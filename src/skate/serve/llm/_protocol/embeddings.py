@@ -1,9 +1,8 @@
-"""Embeddings, and scores computed from them."""
+"""Requests and responses of embeddings, and of scores that are computed from them."""
 
 from __future__ import annotations
 
-import time
-from typing import Any, Literal, Self
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -14,8 +13,11 @@ from skate.serve.llm._protocol.base import (
     RequestModel,
     ResponseModel,
     Text,
+    Texts,
     Timing,
     UsageInfo,
+    as_list,
+    unix_time,
 )
 from skate.serve.llm._protocol.chat import ChatMessage
 
@@ -31,11 +33,26 @@ __all__ = [
 MAX_INPUTS = 2048
 
 
+Item = TypeVar("Item")
+
+
+class _ListResponse(ResponseModel, Generic[Item]):
+    """A response with one item for each input."""
+
+    id: str
+    object: Literal["list"] = "list"
+    created: int = Field(default_factory=unix_time)
+    model: str
+    data: list[Item]
+    usage: UsageInfo
+    timing: Timing | None = None
+
+
 class EmbeddingRequest(RequestModel):
-    """An embedding request: texts, lists of tokens, or one conversation. `user` is accepted and ignored."""
+    """An embedding request for texts, lists of tokens, or one conversation. `user` is accepted and ignored."""
 
     model: Text | None = None
-    input: Text | list[Count] | list[Text] | list[list[Count]] | None = None
+    input: Texts | None = None
     messages: list[ChatMessage] | None = None
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Positive | None = None
@@ -46,24 +63,17 @@ class EmbeddingRequest(RequestModel):
     @model_validator(mode="after")
     def _check_inputs(self) -> Self:
         if (self.input is None) == (self.messages is None):
-            raise ValueError("Either `input` or `messages` must be set.")
+            raise ValueError("Exactly one of `input` and `messages` must be set.")
         if self.messages is None and not self.inputs:
             raise ValueError("`input` is empty.")
         if len(self.inputs) > MAX_INPUTS:
-            raise ValueError(f"`input` may have at most {MAX_INPUTS} texts, not {len(self.inputs)}.")
+            raise ValueError(f"`input` must have at most {MAX_INPUTS} texts, got {len(self.inputs)}.")
         return self
 
     @property
     def inputs(self) -> list[str | list[int]]:
-        """The inputs, each a text or a list of tokens."""
-        given = self.input
-        if given is None:
-            return []
-        if isinstance(given, str):
-            return [given]
-        if given and isinstance(given[0], int):
-            return [given]
-        return list(given)  # type: ignore[arg-type]  # a list of prompts
+        """The inputs, each a string or a list of tokens."""
+        return [] if self.input is None else as_list(self.input)
 
 
 class Embedding(ResponseModel):
@@ -74,20 +84,12 @@ class Embedding(ResponseModel):
     embedding: list[float] | str
 
 
-class EmbeddingResponse(ResponseModel):
+class EmbeddingResponse(_ListResponse[Embedding]):
     """Embeddings."""
-
-    id: str
-    object: Literal["list"] = "list"
-    created: int = Field(default_factory=lambda: int(time.time()))
-    model: str
-    data: list[Embedding]
-    usage: UsageInfo
-    timing: Timing | None = None
 
 
 class ScoreRequest(RequestModel):
-    """A request for the similarity of texts: one text with each of several, or pairs."""
+    """A request for the similarity of texts: of one text to each of several, or of pairs."""
 
     model: Text | None = None
     text_1: Text | list[Text]
@@ -101,15 +103,15 @@ class ScoreRequest(RequestModel):
             raise ValueError("`text_1` and `text_2` must not be empty.")
         if len(first) != len(second):
             raise ValueError(
-                f"`text_1` must be one text, or as many as `text_2`: there are {len(first)} and {len(second)}."
+                f"`text_1` must be one text, or have as many texts as `text_2`, got {len(first)} and {len(second)}."
             )
         if len(second) > MAX_INPUTS:
-            raise ValueError(f"`text_2` may have at most {MAX_INPUTS} texts, not {len(second)}.")
+            raise ValueError(f"`text_2` must have at most {MAX_INPUTS} texts, got {len(second)}.")
         return self
 
     @property
     def pairs(self) -> tuple[list[str], list[str]]:
-        """The first and the second text of each pair."""
+        """The first texts and the second texts of the pairs."""
         second = [self.text_2] if isinstance(self.text_2, str) else self.text_2
         first = [self.text_1] if isinstance(self.text_1, str) else self.text_1
         return (first * len(second) if len(first) == 1 else first), second
@@ -123,16 +125,8 @@ class Score(ResponseModel):
     score: float
 
 
-class ScoreResponse(ResponseModel):
+class ScoreResponse(_ListResponse[Score]):
     """Scores."""
-
-    id: str
-    object: Literal["list"] = "list"
-    created: int = Field(default_factory=lambda: int(time.time()))
-    model: str
-    data: list[Score]
-    usage: UsageInfo
-    timing: Timing | None = None
 
 
 class RerankRequest(RequestModel):

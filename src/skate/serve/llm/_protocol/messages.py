@@ -1,4 +1,4 @@
-"""Anthropic's Messages API."""
+"""Requests and responses of Anthropic's Messages API, and their translation to chat completions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from skate.serve.llm._protocol.base import (
     Integer,
     Number,
     Positive,
-    RequestError,
     RequestModel,
     ResponseModel,
     Text,
     Timing,
 )
-from skate.serve.llm._protocol.chat import ChatCompletionRequest
+from skate.serve.llm._protocol.chat import ChatCompletionRequest, unsupported_content
 
 __all__ = [
     "CountTokensRequest",
@@ -49,7 +48,7 @@ class AnthropicTool(RequestModel):
 
 
 class AnthropicToolChoice(RequestModel):
-    """Whether, and which, tool the model must use."""
+    """Whether the model must use a tool, and which one."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: Text | None = None
@@ -118,7 +117,7 @@ class MessagesResponse(ResponseModel):
 
 
 def to_chat_request(request: CountTokensRequest) -> ChatCompletionRequest:
-    """Return the chat completion request that a request means.
+    """Translate a request into a chat completion request.
 
     Raises:
         RequestError: If it is invalid.
@@ -167,18 +166,15 @@ def _text(content: str | list[dict[str, Any]], param: str) -> str:
         return content
     for block in content:
         if not isinstance(block, dict) or block.get("type") != "text":
-            kind = block.get("type") if isinstance(block, dict) else block
-            raise RequestError(
-                f"`{param}` has a block of type {str(kind)[:64]!r}: the model takes text only.", param=param
-            )
+            raise unsupported_content(block, param)
     return "".join(str(block.get("text", "")) for block in content)
 
 
 def _translate(message: AnthropicMessage, param: str) -> list[dict[str, Any]]:
-    """Return the messages that a message means: one, and one for each result of a tool."""
+    """Translate a message into one message for each tool result, followed by one for the rest of its content."""
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
-    made: list[dict[str, Any]] = []
+    translated: list[dict[str, Any]] = []
     texts: list[str] = []
     reasoning: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -189,23 +185,22 @@ def _translate(message: AnthropicMessage, param: str) -> list[dict[str, Any]]:
             case "thinking":
                 reasoning.append(str(block.get("thinking", "")))
             case "redacted_thinking":
-                pass  # another provider encrypted it
+                pass  # it is encrypted for Anthropic's servers
             case "tool_use":
                 function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
                 calls.append({"id": block.get("id"), "type": "function", "function": function})
             case "tool_result":
                 content = _text(block.get("content") or "", param)
-                made.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content})
-            case kind:
-                raise RequestError(
-                    f"`{param}` has a block of type {str(kind)[:64]!r}: the model takes text only.",
-                    param=param,
+                translated.append(
+                    {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": content}
                 )
-    if texts or calls or not made:
-        own: dict[str, Any] = {"role": message.role, "content": "".join(texts)}
+            case _:
+                raise unsupported_content(block, param)
+    if texts or calls or not translated:
+        rest: dict[str, Any] = {"role": message.role, "content": "".join(texts)}
         if calls:
-            own["tool_calls"] = calls
+            rest["tool_calls"] = calls
         if reasoning:
-            own["reasoning_content"] = "".join(reasoning)
-        made.append(own)
-    return made
+            rest["reasoning_content"] = "".join(reasoning)
+        translated.append(rest)
+    return translated

@@ -1,26 +1,28 @@
-"""OpenAI's Responses API, without stored state."""
+"""Requests and responses of OpenAI's Responses API, and their translation to chat completions."""
 
 from __future__ import annotations
 
 import json
-import time
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from skate.serve.llm._protocol.base import (
+    CompletionTokensDetails,
     Count,
     Flag,
     Integer,
     Number,
     Positive,
+    PromptTokensDetails,
     RequestError,
     RequestModel,
     ResponseModel,
     Text,
     Timing,
+    unix_time,
 )
-from skate.serve.llm._protocol.chat import ChatCompletionRequest, ReasoningEffort
+from skate.serve.llm._protocol.chat import ChatCompletionRequest, ReasoningEffort, unsupported_content
 
 __all__ = ["Response", "ResponseUsage", "ResponsesRequest", "custom_tools", "to_chat_request"]
 
@@ -37,6 +39,7 @@ _IGNORED = (
     "include",
 )
 _INCLUDES = ("reasoning.encrypted_content",)
+_TEXT_PARTS = ("input_text", "output_text", "text", "refusal")
 
 
 class Reasoning(RequestModel):
@@ -53,22 +56,9 @@ class TextFormat(RequestModel):
     type: Literal["text", "json_object", "json_schema"]
     name: Text | None = None
     description: Text | None = None
+    # pydantic uses the name `schema` itself.
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
     strict: Flag | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_unknown_fields(cls, given: Any) -> Any:
-        known = {
-            "type",
-            "name",
-            "description",
-            "schema",
-            "strict",
-        }  # `schema` belongs to pydantic: it is an alias
-        if isinstance(given, dict) and (unknown := set(given) - known):
-            raise ValueError(f"there is no field {min(map(str, unknown))!r}")
-        return given
 
 
 class TextOptions(RequestModel):
@@ -136,22 +126,22 @@ class ResponsesRequest(RequestModel):
     def _check_include(cls, value: list[str] | None) -> list[str] | None:
         for each in value or ():
             if each not in _INCLUDES:
-                raise ValueError(f"{each!r} cannot be included; known are: {', '.join(_INCLUDES)}")
+                raise ValueError(f"{each!r} cannot be included; supported values are: {', '.join(_INCLUDES)}")
         return value
 
     @property
     def ignored_fields(self) -> list[str]:
-        """The fields that were sent and have no effect."""
+        """The fields of the request that have no effect."""
         return [name for name in _IGNORED if getattr(self, name) is not None]
 
 
 def custom_tools(request: ResponsesRequest) -> set[str]:
-    """Return the names of the tools whose input is text."""
+    """Return the names of the tools whose input is plain text."""
     return {str(tool.get("name")) for tool in request.tools or () if tool.get("type") == "custom"}
 
 
 def to_chat_request(request: ResponsesRequest) -> ChatCompletionRequest:
-    """Return the chat completion request that a request means.
+    """Translate a request into a chat completion request.
 
     Raises:
         RequestError: If it is invalid.
@@ -220,26 +210,17 @@ def _messages(request: ResponsesRequest) -> list[dict[str, Any]]:
 
 
 def _content(content: Any, param: str) -> Any:
-    """Return the content of a message: text, or parts that a chat message can have."""
+    """Return content as the content of a chat message: a string, or a list of text parts."""
     if not isinstance(content, list):
         return content
     for part in content:
-        if not isinstance(part, dict) or part.get("type") not in (
-            "input_text",
-            "output_text",
-            "text",
-            "refusal",
-        ):
-            kind = part.get("type") if isinstance(part, dict) else part
-            raise RequestError(
-                f"`{param}` has a content part of type {str(kind)[:64]!r}: the model takes text only.",
-                param=param,
-            )
+        if not isinstance(part, dict) or part.get("type") not in _TEXT_PARTS:
+            raise unsupported_content(part, param)
     return [{"type": "text", "text": str(part.get("text") or part.get("refusal") or "")} for part in content]
 
 
 def _add_call(messages: list[dict[str, Any]], item: dict[str, Any], reasoning: str | None) -> None:
-    """Add a tool call to the last message, if that is of the assistant, else to a new one."""
+    """Add a tool call to the last message if it is the assistant's, otherwise to a new message."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": None})
     arguments = item.get("arguments")
@@ -256,7 +237,7 @@ def _tool(tool: dict[str, Any], number: int) -> dict[str, Any]:
     known = {"function": ("parameters", "strict"), "custom": ("format",)}
     if kind not in known:
         raise RequestError(
-            f"`{param}` has the type {str(kind)[:64]!r}, but the server runs no tools of its own: send tools of type "
+            f"`{param}` has the type {str(kind)[:64]!r}, but the server has no built-in tools: send tools of type "
             "'function' or 'custom'.",
             param=param,
         )
@@ -285,25 +266,13 @@ def _tool_choice(choice: str | dict[str, Any] | None) -> Any:
     return {"type": "function", "function": {"name": choice.get("name")}}
 
 
-class InputTokensDetails(ResponseModel):
-    """How many tokens of the prompt were cached."""
-
-    cached_tokens: int = 0
-
-
-class OutputTokensDetails(ResponseModel):
-    """How many generated tokens were reasoning."""
-
-    reasoning_tokens: int = 0
-
-
 class ResponseUsage(ResponseModel):
     """The number of tokens that a request used."""
 
     input_tokens: Count = 0
-    input_tokens_details: InputTokensDetails = Field(default_factory=InputTokensDetails)
+    input_tokens_details: PromptTokensDetails = Field(default_factory=PromptTokensDetails)
     output_tokens: Count = 0
-    output_tokens_details: OutputTokensDetails = Field(default_factory=OutputTokensDetails)
+    output_tokens_details: CompletionTokensDetails = Field(default_factory=CompletionTokensDetails)
     total_tokens: Count = 0
 
 
@@ -312,7 +281,7 @@ class Response(ResponseModel):
 
     id: str
     object: Literal["response"] = "response"
-    created_at: int = Field(default_factory=lambda: int(time.time()))
+    created_at: int = Field(default_factory=unix_time)
     status: Literal["in_progress", "completed", "incomplete", "failed"] = "in_progress"
     error: dict[str, Any] | None = None
     incomplete_details: dict[str, Any] | None = None
@@ -349,7 +318,7 @@ class Response(ResponseModel):
 
     @classmethod
     def for_request(cls, id: str, model: str, request: ResponsesRequest) -> Self:
-        """Return the response to a request before anything is generated."""
+        """Return the response to a request, as it is before anything is generated."""
         format = None if request.text is None else request.text.format
         return cls(
             id=id,

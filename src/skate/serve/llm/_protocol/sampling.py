@@ -1,4 +1,4 @@
-"""The fields that chat completions and completions share."""
+"""The request fields that chat completions and completions share."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Fraction = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1)]
 
 
 class StreamOptions(RequestModel):
-    """Options of a stream. `include_obfuscation` is ignored: no padding is sent.
+    """Options of a stream. `include_obfuscation` is ignored, because no padding is sent.
 
     Args:
-        include_usage: Send a last chunk with the usage and no choices.
+        include_usage: Send a final chunk with the usage and no choices.
         continuous_usage_stats: Send the usage so far with each chunk.
     """
 
@@ -37,40 +37,21 @@ class StreamOptions(RequestModel):
 class StructuredOutputs(RequestModel):
     """A constraint on the text: exactly one of a JSON schema, a regular expression, choices, and a Lark grammar."""
 
+    # pydantic uses the name `json` itself.
     json_: dict[str, Any] | Text | Flag | None = Field(default=None, alias="json")
     regex: Text | None = Field(default=None, max_length=_MAX_GRAMMAR)
     choice: list[Text] | None = Field(default=None, min_length=1, max_length=_MAX_CHOICES)
     grammar: Text | None = Field(default=None, max_length=_MAX_GRAMMAR)
     json_object: Flag | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _reject_unknown_fields(cls, given: Any) -> Any:
-        known = (
-            "json",
-            "regex",
-            "choice",
-            "grammar",
-            "json_object",
-        )  # `json` belongs to pydantic: it is an alias
-        if isinstance(given, dict) and (unknown := set(given) - set(known)):
-            raise ValueError(f"there is no field {min(map(str, unknown))!r}; known are: {', '.join(known)}")
-        return given
-
     @model_validator(mode="after")
     def _check_one(self) -> Self:
-        given = [
-            name for name in ("json_", "regex", "choice", "grammar", "json_object") if _is_set(self, name)
-        ]
-        if len(given) != 1:
+        values = (self.json_, self.regex, self.choice, self.grammar, self.json_object)
+        if sum(value not in (None, False) for value in values) != 1:
             raise ValueError(
                 "exactly one of `json`, `regex`, `choice`, `grammar` and `json_object` must be set"
             )
         return self
-
-
-def _is_set(outputs: StructuredOutputs, name: str) -> bool:
-    return getattr(outputs, name) not in (None, False)
 
 
 class SamplingFields(RequestModel):
@@ -116,7 +97,7 @@ class SamplingFields(RequestModel):
     def _check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
         given = [stop] if isinstance(stop, str) else stop or []
         if len(given) > _MAX_STOPS:
-            raise ValueError(f"there may be at most {_MAX_STOPS} stop strings, not {len(given)}")
+            raise ValueError(f"there must be at most {_MAX_STOPS} stop strings, not {len(given)}")
         for each in given:
             if not each:
                 raise ValueError(
@@ -124,7 +105,7 @@ class SamplingFields(RequestModel):
                 )
             if len(each) > _MAX_STOP_LENGTH:
                 raise ValueError(
-                    f"a stop string may have at most {_MAX_STOP_LENGTH} characters, not {len(each)}"
+                    f"a stop string must have at most {_MAX_STOP_LENGTH} characters, not {len(each)}"
                 )
         return stop
 
@@ -133,9 +114,9 @@ class SamplingFields(RequestModel):
     def _check_bias(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
         for token, value in (bias or {}).items():
             if not token.isascii() or not token.isdigit() or len(token) > 12:
-                raise ValueError(f"the keys must be ids of tokens, and {token[:32]!r} is none")
+                raise ValueError(f"the keys must be token ids, but {token[:32]!r} is not one")
             if not -100 <= value <= 100:
-                raise ValueError(f"the values must be from -100 to 100, but that of {token} is {value}")
+                raise ValueError(f"the values must be from -100 to 100, but the value of {token} is {value}")
         return bias
 
     @model_validator(mode="after")
@@ -146,12 +127,12 @@ class SamplingFields(RequestModel):
 
     @property
     def limit(self) -> int | None:
-        """The most tokens to generate."""
+        """The maximum number of tokens to generate."""
         return self.max_tokens
 
     @property
     def samples(self) -> int:
-        """How many answers to generate."""
+        """The number of answers to generate."""
         return self.n or 1
 
     @property
@@ -165,8 +146,13 @@ class SamplingFields(RequestModel):
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
+    def includes_usage_so_far(self) -> bool:
+        """Whether each chunk of a stream has the usage so far."""
+        return self.stream_options is not None and self.stream_options.continuous_usage_stats
+
+    @property
     def ignored_fields(self) -> list[str]:
-        """The fields that were sent and have no effect."""
+        """The fields of the request that have no effect."""
         return [name for name in _IGNORED if getattr(self, name) is not None]
 
 

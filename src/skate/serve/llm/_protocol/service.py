@@ -1,13 +1,12 @@
-"""Tokens, models, adapters and transcriptions."""
+"""Requests and responses about tokens, models, adapters and transcriptions."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from skate.serve.llm._protocol.base import Count, Flag, RequestModel, ResponseModel, Text
+from skate.serve.llm._protocol.base import Count, Flag, RequestModel, ResponseModel, Text, unix_time
 from skate.serve.llm._protocol.chat import ChatMessage, Tool
 
 if TYPE_CHECKING:
@@ -77,20 +76,20 @@ class ModelCard(ResponseModel):
     """A model that clients can use.
 
     Args:
-        id: Its name.
+        id: The name of the model.
         object: Always "model".
         created: When the card was made, in seconds since 1970.
-        owned_by: Who offers it.
+        owned_by: The organization that provides it.
         permission: Always empty.
-        parent: The model that an adapter adapts.
-        max_model_len: The configured length of the context, if it is configured.
-        metadata: Further facts.
-        scales_to_zero: Whether it may have no replica. It is not sent.
+        parent: The base model, if this is an adapter.
+        max_model_len: The context length, if it is configured.
+        metadata: Additional information.
+        scales_to_zero: Whether the model may have no replica. This field is not sent.
     """
 
     id: str
     object: str = "model"
-    created: int = Field(default_factory=lambda: int(time.time()))
+    created: int = Field(default_factory=unix_time)
     owned_by: str = "skate"
     permission: list[str] = Field(default_factory=list)
     parent: str | None = None
@@ -112,9 +111,9 @@ def to_model_metadata(
     """Return the card of a model.
 
     Args:
-        model_id: The name of the model, or of an adapter of it.
+        model_id: The name of the model, or of one of its adapters.
         model_config: The configuration of the model.
-        overrides: Further metadata.
+        overrides: Additional metadata.
     """
     metadata = {
         "model_id": model_config.model_id,
@@ -123,7 +122,7 @@ def to_model_metadata(
         **(overrides or {}),
     }
     scaling = model_config.deployment_config.get("autoscaling_config")
-    least = (
+    min_replicas = (
         scaling.get("min_replicas") if isinstance(scaling, dict) else getattr(scaling, "min_replicas", None)
     )
     return ModelCard(
@@ -131,17 +130,17 @@ def to_model_metadata(
         parent=None if model_id == model_config.model_id else model_config.model_id,
         max_model_len=model_config.max_request_context_length,
         metadata=metadata,
-        scales_to_zero=least == 0,
+        scales_to_zero=min_replicas == 0,
     )
 
 
 class LoadLoraAdapterRequest(RequestModel):
-    """A request to offer a LoRA adapter as a model.
+    """A request to make a LoRA adapter available as a model.
 
     Args:
         lora_name: The name of the model.
         lora_path: The folder of the adapter.
-        base_model: The model that it adapts; needed if several models take adapters.
+        base_model: The model that the adapter belongs to. It is required if several models take adapters.
     """
 
     lora_name: Text = Field(min_length=1, max_length=256)
@@ -156,7 +155,7 @@ class UnloadLoraAdapterRequest(RequestModel):
 
 
 class TranscriptionRequest(RequestModel):
-    """A transcription request. No engine takes audio yet, so it is always answered with an error."""
+    """A transcription request. The response is always an error, because no engine takes audio yet."""
 
     model: Text | None = None
     file: Any = None

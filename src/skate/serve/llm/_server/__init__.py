@@ -1,1 +1,1 @@
-"""The server of a model: requests in, answers of the engine out."""
+"""The server of a model, which answers requests with its engine."""

@@ -1,4 +1,4 @@
-"""LoRA adapters of a replica: loaded on demand, the least recently used one unloaded."""
+"""The LoRA adapters of a replica, which are loaded on demand."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def model_not_found(model: str) -> RequestError:
 
 
 def adapter_path(config: LoraConfig | None, model: str, base: str) -> str:
-    """Return where the adapter of a model such as `"base:name"` is stored.
+    """Return the path of the adapter of a model such as `"base:name"`.
 
     Raises:
         RequestError: If the model has no such adapter.
     """
     name = model.removeprefix(f"{base}:")
     folder = None if config is None else config.dynamic_lora_loading_path
-    # A name is one folder: it must not lead out of the folder of the adapters.
+    # The name must not contain a separator, which could lead out of the folder of the adapters.
     if folder is None or name == model or not _NAME.fullmatch(name):
         raise model_not_found(model)
     path = f"{folder}/{name}"
@@ -53,7 +53,7 @@ def adapter_path(config: LoraConfig | None, model: str, base: str) -> str:
 
 
 class _Adapter:
-    """An adapter in the engine. It is removed when no request uses it any more."""
+    """An adapter in the engine. It stays loaded while a request uses it."""
 
     def __init__(self, engine: Engine, path: str, config: LoraConfig) -> None:
         self._engine = engine
@@ -66,10 +66,10 @@ class _Adapter:
         self._lock = asyncio.Lock()
 
     async def begin(self) -> str:
-        """Return the engine's name of the adapter, which is loaded if necessary. Call `end` afterwards."""
+        """Load the adapter if necessary, and return the engine's name for it. Call `end` afterwards."""
         async with self._lock:
             if not self._name:
-                # A new name for each load: the former one may still be in use.
+                # Each load gets a new name, because the previous one may still be in use.
                 name = f"{Path(self._path).name}#{next(_numbers)}"
                 folder = await download(
                     self._path, tries=self._config.max_download_tries, timeout=self._config.download_timeout_s
@@ -78,7 +78,7 @@ class _Adapter:
                     await self._engine.add_adapter(name, str(folder))
                 except (OSError, ValueError) as error:
                     raise RequestError(
-                        f"The adapter in {self._path!r} cannot be loaded: {error}", 400, param="model"
+                        f"Could not load the adapter in {self._path!r}: {error}", 400, param="model"
                     ) from error
                 self._name = name
             self._users += 1
@@ -86,13 +86,13 @@ class _Adapter:
             return self._name
 
     def end(self) -> None:
-        """Handle that a request does not use the adapter any more."""
+        """Record that a request no longer uses the adapter."""
         self._users -= 1
         if not self._users:
             self._idle.set()
 
     async def unload(self) -> None:
-        """Remove the adapter from the engine, once no request uses it."""
+        """Wait until no request uses the adapter, and remove it from the engine."""
         async with self._lock:
             await self._idle.wait()
             name, self._name = self._name, ""
@@ -100,7 +100,7 @@ class _Adapter:
                 await self._engine.remove_adapter(name)
 
     async def __del__(self) -> None:
-        # `serve.multiplexed` calls and awaits it when it evicts the adapter.
+        # `serve.multiplexed` awaits this method when it evicts the adapter.
         await self.unload()
 
 
@@ -130,7 +130,7 @@ class Adapters:
             model: The model that the request names.
 
         Returns:
-            The engine's name of the adapter; None for the model without an adapter.
+            The engine's name for the adapter; None for the base model.
 
         Raises:
             RequestError: If there is no such model.
@@ -147,17 +147,19 @@ class Adapters:
             adapter.end()
 
     async def unload(self, path: str) -> None:
-        """Unload the adapter that is stored at a path, if it is loaded."""
+        """Unload the adapter at a path, if it is loaded."""
         if path in loaded_model_ids():
             await (await self._load(path)).unload()
 
     def _path(self, model: str | None) -> str | None:
-        wanted = serve.get_multiplexed_model_id() or model
+        requested = serve.get_multiplexed_model_id() or model
         base = self._config.model_id
-        if wanted is None or wanted == base:
+        if requested is None or requested == base:
             return None
-        if wanted.startswith(f"{base}:"):
-            return adapter_path(self._config.lora_config, wanted, base)
-        if wanted != model and self._config.lora_config is not None:
-            return wanted  # the ingress found the path of an adapter that was loaded by name
-        raise model_not_found(wanted)
+        if requested.startswith(f"{base}:"):
+            return adapter_path(self._config.lora_config, requested, base)
+        if requested != model and self._config.lora_config is not None:
+            return (
+                requested  # the path of an adapter that was loaded by name, which the ingress has looked up
+            )
+        raise model_not_found(requested)

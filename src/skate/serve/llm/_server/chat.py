@@ -1,16 +1,17 @@
-"""Chat completions: from a request to the parts of its answers."""
+"""Chat completions: generate the answers to a request, complete or as a stream."""
 
 from __future__ import annotations
 
-import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import msgspec
 
 from skate.llm import Engine, GenerationOutput, Tokenizer, TokenLogprob
-from skate.serve.llm._protocol.base import RawRequestInfo, RequestError, new_id
+from skate.serve.llm._protocol.base import RawRequestInfo, RequestError
 from skate.serve.llm._protocol.chat import (
     AssistantMessage,
     ChatChoice,
@@ -30,12 +31,22 @@ from skate.serve.llm._protocol.chat import (
 from skate.serve.llm._server.constraints import chat_grammar, tools_of
 from skate.serve.llm._server.generation import (
     Account,
+    Run,
+    chunk_event,
+    event,
     finish_reason,
+    last_events,
     run_samples,
     samples_of,
     sampling_params,
 )
-from skate.serve.llm._server.prompts import ChatPrompt, check_context, check_length, render_chat
+from skate.serve.llm._server.prompts import (
+    ChatPrompt,
+    check_context,
+    check_length,
+    render_chat,
+    run_tokenizer,
+)
 from skate.serve.llm._server.text_splitters import (
     CALL_OPEN,
     THINK_CLOSE,
@@ -46,23 +57,19 @@ from skate.serve.llm._server.text_splitters import (
     ToolCallPart,
 )
 
-__all__ = ["DONE", "ChatRun", "Piece", "answer_chat", "event", "stream_chat"]
+__all__ = ["ChatRun", "Piece", "TranslatedRun", "answer_chat", "stream_chat"]
 
-DONE = "data: [DONE]\n\n"
-_LONG_TEXT = (
-    16_384  # characters; longer texts are tokenized in a thread, so that they do not delay other requests
-)
-_MARK = "\x00"
+_PLACEHOLDER = "\x00"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The next part of one of the answers.
+    """The next piece of one of the answers.
 
     Args:
         index: The number of the answer.
-        parts: What it adds to the reasoning, the content and the tool calls.
-        output: What the engine sent.
+        parts: The text and tool calls that the piece adds.
+        output: The output of the engine.
         finish_reason: Set on the last piece of the answer.
     """
 
@@ -72,41 +79,29 @@ class Piece:
     finish_reason: str | None = None
 
 
-class ChatRun:
-    """A chat completion that runs on an engine. Call `prepare` first.
+class ChatRun(Run[ChatCompletionRequest]):
+    """A chat completion that runs on an engine. Call `prepare` first."""
 
-    Args:
-        engine: The engine.
-        request: The request.
-        adapter: The engine's name of the adapter, or None.
-        info: The HTTP request.
-    """
+    ID_PREFIX = "chatcmpl-"
 
     def __init__(
         self, engine: Engine, request: ChatCompletionRequest, adapter: str | None, info: RawRequestInfo | None
     ) -> None:
-        self.account = Account(info)
-        self.engine = engine
-        self.request = request
-        self.id = request.request_id or new_id("chatcmpl-")
+        super().__init__(engine, request, adapter, info)
         self.prompt = ChatPrompt([])
-        self._adapter = adapter
 
     async def prepare(self) -> None:
-        """Turn the conversation into a prompt, and check that it fits.
+        """Render the conversation to a prompt, and check that it fits into the context.
 
         Raises:
             RequestError: If the request is invalid.
         """
         characters = sum(len(message.text) for message in self.request.messages)
         check_length(characters, self.engine.max_model_len, "messages")
-        if characters > _LONG_TEXT:
-            self.prompt = await asyncio.to_thread(self._render)
-        else:
-            self.prompt = self._render()
+        self.prompt = await run_tokenizer(self._render, characters)
         count = len(self.prompt.tokens)
         if not count:
-            raise RequestError("The prompt of the messages is empty.", param="messages")
+            raise RequestError("The messages give an empty prompt.", param="messages")
         check_context(count, self.request.limit, self.engine.max_model_len, "messages")
         self.account.add_prompt(count)
 
@@ -139,7 +134,7 @@ class ChatRun:
             and not _is_hidden(tokenizer, THINK_CLOSE)
             and not (has_tools and _is_hidden(tokenizer, CALL_OPEN)),
         )
-        requests = list(samples_of(request, self.id, self.prompt.tokens, params, self._adapter))
+        requests = list(samples_of(request, self.id, self.prompt.tokens, params, self.adapter))
         splitters = [
             ReasoningSplitter(
                 starts_in_reasoning=starts_in_reasoning, is_enabled=not request.continue_final_message
@@ -158,8 +153,36 @@ class ChatRun:
                 yield Piece(index, parts, output, reason)
 
 
+R = TypeVar("R")
+
+
+class TranslatedRun(ABC, Generic[R]):
+    """A request of another API that runs as a chat completion.
+
+    Args:
+        engine: The engine.
+        request: The request.
+        adapter: The engine's name for the adapter, or None.
+        info: The HTTP request.
+    """
+
+    def __init__(self, engine: Engine, request: R, adapter: str | None, info: RawRequestInfo | None) -> None:
+        self.request = request
+        self.chat = ChatRun(engine, self.translate(request), adapter, info)
+
+    @staticmethod
+    @abstractmethod
+    def translate(request: R) -> ChatCompletionRequest:
+        """Translate a request into a chat completion request."""
+
+    @property
+    def account(self) -> Account:
+        """The tokens and the time of the request."""
+        return self.chat.account
+
+
 def _split(text: str, splitter: ReasoningSplitter, parser: ToolCallParser, *, is_last: bool) -> list[Part]:
-    """Return what a piece of text adds to the reasoning, the content and the tool calls."""
+    """Return the parts of a piece of text: reasoning, content and tool calls."""
     parts: list[Part] = []
     for part in splitter.feed(text, is_last=is_last):
         if part.is_reasoning:
@@ -172,7 +195,7 @@ def _split(text: str, splitter: ReasoningSplitter, parser: ToolCallParser, *, is
 
 
 def _is_hidden(tokenizer: Tokenizer, marker: str) -> bool:
-    """Return whether a marker is a special token, which is usually left out of the text."""
+    """Return whether a marker is a special token, which decoding leaves out of the text."""
     tokens = tokenizer.encode(marker, add_special_tokens=False)
     return len(tokens) == 1 and not tokenizer.decode(tokens, skip_special_tokens=True)
 
@@ -182,7 +205,7 @@ def _is_hidden(tokenizer: Tokenizer, marker: str) -> bool:
 
 @dataclass
 class _Message:
-    """An answer that is being put together."""
+    """An answer under construction."""
 
     content: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
@@ -203,7 +226,7 @@ class _Message:
 
 
 async def answer_chat(run: ChatRun, model: str) -> ChatCompletionResponse:
-    """Return the complete answer to a request."""
+    """Return the complete answers to a request."""
     request = run.request
     await run.prepare()
     messages = [_Message() for _ in range(request.samples)]
@@ -244,39 +267,28 @@ def _choice(index: int, message: _Message, request: ChatCompletionRequest) -> Ch
 
 
 def _logprobs(tokenizer: Tokenizer, given: tuple[TokenLogprob, ...]) -> list[ChatLogprob]:
-    made = []
+    logprobs = []
     for each in given:
         text = tokenizer.token_text(each.token)
         top = [
             TopLogprob(token=shown, logprob=logprob, bytes=list(shown.encode()))
             for shown, logprob in ((tokenizer.token_text(token), logprob) for token, logprob in each.top)
         ]
-        made.append(
+        logprobs.append(
             ChatLogprob(token=text, logprob=each.logprob, bytes=list(text.encode()), top_logprobs=top)
         )
-    return made
+    return logprobs
 
 
 # ------------------------------------------------------------ streams
 
 
-def event(data: str) -> str:
-    r"""Return a server-sent event.
-
-    >>> event("{}")
-    'data: {}\n\n'
-    """
-    return f"data: {data}\n\n"
-
-
 async def stream_chat(run: ChatRun, model: str) -> AsyncGenerator[str]:
-    """Yield the answer to a request as server-sent events, each as soon as the engine has produced it."""
+    """Yield the answers to a request as server-sent events, each as soon as the engine has generated it."""
     request = run.request
     await run.prepare()
-    options = request.stream_options
-    with_usage = options is not None and options.continuous_usage_stats
     writer = _ChunkWriter(run, model)
-    is_plain = not (with_usage or request.logprobs or request.return_token_ids)
+    is_plain = not (request.includes_usage_so_far or request.logprobs or request.return_token_ids)
     left = request.samples
     async with aclosing(run.pieces()) as pieces:
         async for piece in pieces:
@@ -287,21 +299,13 @@ async def stream_chat(run: ChatRun, model: str) -> AsyncGenerator[str]:
                     yield text
                     continue
             left -= piece.finish_reason is not None
-            chunk = writer.chunk(piece)
-            if with_usage:
-                chunk.usage = run.account.usage
-            if not left and not request.includes_usage:
-                chunk.timing = run.account.timing
-            yield event(chunk.to_json())
-    if request.includes_usage:
-        last = writer.empty()
-        last.usage, last.timing = run.account.usage, run.account.timing
-        yield event(last.to_json())
-    yield DONE
+            yield chunk_event(writer.chunk(piece), run, is_last=not left)
+    for text in last_events(writer.empty(), run):
+        yield text
 
 
 class _ChunkWriter:
-    """Make the chunks of a stream."""
+    """Create the chunks of a stream."""
 
     def __init__(self, run: ChatRun, model: str) -> None:
         self._run = run
@@ -310,7 +314,7 @@ class _ChunkWriter:
         self._frames: dict[tuple[int, bool], tuple[str, str]] = {}
 
     def has_begun(self, index: int) -> bool:
-        """Return whether an answer has a chunk, whose delta has the role."""
+        """Return whether an answer has a chunk already. The first chunk contains the role."""
         return index in self._begun
 
     def empty(self) -> ChatCompletionStreamResponse:
@@ -318,7 +322,7 @@ class _ChunkWriter:
         return self._base.model_copy()
 
     def chunk(self, piece: Piece) -> ChatCompletionStreamResponse:
-        """Return the chunk of a piece."""
+        """Return the chunk for a piece."""
         request, output = self._run.request, piece.output
         is_first = piece.index not in self._begun
         self._begun.add(piece.index)
@@ -341,13 +345,13 @@ class _ChunkWriter:
         return chunk
 
     def text_event(self, index: int, part: Part) -> str | None:
-        """Return the event of a part that is text. Most are, and only their text differs."""
+        """Return the event for a part that is text, or None. Most parts are text, and only their text differs."""
         if not isinstance(part, TextPart):
             return None
         key = index, part.is_reasoning
         if key not in self._frames:
             field_name = "reasoning_content" if part.is_reasoning else "content"
-            choice = ChatStreamChoice(index=index, delta=ChatDelta.model_validate({field_name: _MARK}))
+            choice = ChatStreamChoice(index=index, delta=ChatDelta.model_validate({field_name: _PLACEHOLDER}))
             frame = self._base.model_copy(update={"choices": [choice]}).to_json()
             before, _, after = event(frame).partition('"\\u0000"')
             self._frames[key] = before, after
@@ -369,12 +373,12 @@ def _delta(parts: list[Part], *, is_first: bool) -> ChatDelta:
 
 def _call_deltas(parts: list[ToolCallPart]) -> list[ToolCallDelta]:
     """Return one delta for each tool call that the parts belong to."""
-    made: dict[int, ToolCallDelta] = {}
+    deltas: dict[int, ToolCallDelta] = {}
     for part in parts:
-        delta = made.setdefault(
+        delta = deltas.setdefault(
             part.index, ToolCallDelta(index=part.index, function=FunctionCallDelta(arguments=""))
         )
         if part.name is not None:
             delta.id, delta.type, delta.function.name = part.id, "function", part.name
         delta.function.arguments = f"{delta.function.arguments}{part.arguments}"
-    return list(made.values())
+    return list(deltas.values())

@@ -1,14 +1,13 @@
-"""Completions of plain prompts."""
+"""Completions: continue plain prompts, complete or as a stream."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from skate.llm import Engine, GenerationOutput, GenerationRequest, Tokenizer
-from skate.serve.llm._protocol.base import RawRequestInfo, new_id
+from skate.serve.llm._protocol.base import RawRequestInfo
 from skate.serve.llm._protocol.completions import (
     CompletionChoice,
     CompletionLogprobs,
@@ -16,23 +15,24 @@ from skate.serve.llm._protocol.completions import (
     CompletionResponse,
     CompletionStreamResponse,
 )
-from skate.serve.llm._server.chat import DONE, event
 from skate.serve.llm._server.constraints import answer_grammar
 from skate.serve.llm._server.generation import (
-    Account,
+    Run,
+    chunk_event,
     finish_reason,
+    last_events,
     run_samples,
     samples_of,
     sampling_params,
 )
-from skate.serve.llm._server.prompts import check_context, check_length, encode_text
+from skate.serve.llm._server.prompts import check_context, encode_texts
 
 __all__ = ["CompletionRun", "answer_completion", "stream_completion"]
 
 
 @dataclass
 class _Choice:
-    """A completion that is being put together."""
+    """A completion under construction."""
 
     prompt: list[int]
     echo: str
@@ -44,29 +44,20 @@ class _Choice:
     stop_reason: str | int | None = None
 
 
-class CompletionRun:
-    """Completions that run on an engine. Call `prepare` first.
+class CompletionRun(Run[CompletionRequest]):
+    """Completions that run on an engine. Call `prepare` first."""
 
-    Args:
-        engine: The engine.
-        request: The request.
-        adapter: The engine's name of the adapter, or None.
-        info: The HTTP request.
-    """
+    ID_PREFIX = "cmpl-"
 
     def __init__(
         self, engine: Engine, request: CompletionRequest, adapter: str | None, info: RawRequestInfo | None
     ) -> None:
-        self.account = Account(info)
-        self.engine = engine
-        self.request = request
-        self.id = request.request_id or new_id("cmpl-")
+        super().__init__(engine, request, adapter, info)
         self.choices: list[_Choice] = []
-        self._adapter = adapter
         self._requests: list[GenerationRequest] = []
 
     async def prepare(self) -> None:
-        """Turn the prompts into tokens, and check that they fit.
+        """Tokenize the prompts, and check that they fit into the context.
 
         Raises:
             RequestError: If the request is invalid.
@@ -76,35 +67,20 @@ class CompletionRun:
         params = sampling_params(
             engine, request, logprobs=request.logprobs, grammar=None if answer is None else answer.grammar
         )
-        for text in request.prompts:
-            check_length(len(text), engine.max_model_len, "prompt")
-        prompts = await asyncio.to_thread(self._encode) if self._is_long else self._encode()
+        prompts = await encode_texts(
+            engine, request.prompts, add_special_tokens=request.add_special_tokens, param="prompt"
+        )
         for given, prompt in zip(request.prompts, prompts, strict=True):
             check_context(len(prompt), request.limit, engine.max_model_len, "prompt")
             self.account.add_prompt(len(prompt))
-            self._requests += samples_of(request, self.id, prompt, params, self._adapter)
+            self._requests += samples_of(request, self.id, prompt, params, self.adapter)
             echo = ""
             if request.echo:
                 echo = given if isinstance(given, str) else engine.tokenizer.decode(prompt)
             self.choices += [_Choice(prompt, echo) for _ in range(request.samples)]
 
-    @property
-    def _is_long(self) -> bool:
-        return sum(len(prompt) for prompt in self.request.prompts) > 16_384
-
-    def _encode(self) -> list[list[int]]:
-        return [
-            encode_text(
-                self.engine.tokenizer,
-                prompt,
-                add_special_tokens=self.request.add_special_tokens,
-                param="prompt",
-            )
-            for prompt in self.request.prompts
-        ]
-
     async def pieces(self) -> AsyncGenerator[tuple[int, CompletionChoice]]:
-        """Generate the completions, and yield their next parts. Closing the iterator aborts them."""
+        """Generate the completions, and yield their pieces. Closing the iterator aborts them."""
         request = self.request
         async with aclosing(run_samples(self.engine, self._requests)) as outputs:
             async for index, output in outputs:
@@ -131,22 +107,22 @@ class CompletionRun:
                 )
 
 
-def _logprobs(tokenizer: Tokenizer, output: GenerationOutput, offset: int, wanted: int) -> CompletionLogprobs:
-    made = CompletionLogprobs()
+def _logprobs(tokenizer: Tokenizer, output: GenerationOutput, offset: int, count: int) -> CompletionLogprobs:
+    logprobs = CompletionLogprobs()
     for each in output.logprobs or ():
         text = tokenizer.token_text(each.token)
-        made.text_offset.append(offset)
-        made.tokens.append(text)
-        made.token_logprobs.append(each.logprob)
-        # The chosen token is always listed, as OpenAI does.
+        logprobs.text_offset.append(offset)
+        logprobs.tokens.append(text)
+        logprobs.token_logprobs.append(each.logprob)
+        # The chosen token is always listed, as in OpenAI's API.
         top = {tokenizer.token_text(token): logprob for token, logprob in each.top}
-        made.top_logprobs.append({**top, text: each.logprob} if wanted else None)
+        logprobs.top_logprobs.append({**top, text: each.logprob} if count else None)
         offset += len(text)
-    return made
+    return logprobs
 
 
 async def answer_completion(run: CompletionRun, model: str) -> CompletionResponse:
-    """Return the complete answer to a request."""
+    """Return the completions of a request."""
     await run.prepare()
     async with aclosing(run.pieces()) as pieces:
         async for index, piece in pieces:
@@ -181,11 +157,9 @@ async def answer_completion(run: CompletionRun, model: str) -> CompletionRespons
 
 
 async def stream_completion(run: CompletionRun, model: str) -> AsyncGenerator[str]:
-    """Yield the answer to a request as server-sent events, each as soon as the engine has produced it."""
+    """Yield the completions of a request as server-sent events, each as soon as the engine has generated it."""
     request = run.request
     await run.prepare()
-    options = request.stream_options
-    with_usage = options is not None and options.continuous_usage_stats
     base = CompletionStreamResponse(id=run.id, model=model, choices=[])
     left = len(run.choices)
     is_first = True
@@ -197,12 +171,6 @@ async def stream_completion(run: CompletionRun, model: str) -> AsyncGenerator[st
             chunk = base.model_copy(update={"choices": [piece]})
             if is_first:
                 chunk.ignored_fields, is_first = request.ignored_fields or None, False
-            if with_usage:
-                chunk.usage = run.account.usage
-            if not left and not request.includes_usage:
-                chunk.timing = run.account.timing
-            yield event(chunk.to_json())
-    if request.includes_usage:
-        base.usage, base.timing = run.account.usage, run.account.timing
-        yield event(base.to_json())
-    yield DONE
+            yield chunk_event(chunk, run, is_last=not left)
+    for text in last_events(base, run):
+        yield text

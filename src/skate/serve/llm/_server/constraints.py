@@ -1,6 +1,6 @@
 """Grammars for structured answers and tool calls.
 
-A tool call is written as Hermes and Qwen write it, with fixed spaces, so that it can be parsed exactly:
+A tool call has the format of Hermes and Qwen, with fixed white space, so that it can be parsed exactly:
 
     <tool_call>
     {"name": "get_weather", "arguments": {"city": "Oslo"}}
@@ -20,22 +20,24 @@ from skate.serve.llm._protocol.chat import ChatCompletionRequest, NamedToolChoic
 from skate.serve.llm._protocol.sampling import StructuredOutputs
 from skate.serve.llm._server.text_splitters import CALL_CLOSE, CALL_OPEN, THINK_CLOSE
 
-__all__ = ["Answer", "answer_grammar", "chat_grammar", "tool_instructions"]
+__all__ = ["AnswerConstraint", "answer_grammar", "chat_grammar", "tool_instructions", "tools_of"]
 
 _MAX_SCHEMA = 256 * 1024  # characters
 _COMPACT = {"whitespace_flexible": False}
-_AS_PYTHON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_PYTHON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A constraint on the answer, as a grammar of its own and as a rule of a Lark grammar."""
+class AnswerConstraint:
+    """A constraint on the answer, as a separate grammar and as a rule of a Lark grammar."""
 
     grammar: Grammar
     rule: str
 
 
-def answer_grammar(format: ResponseFormat | None, outputs: StructuredOutputs | None) -> Answer | None:
+def answer_grammar(
+    format: ResponseFormat | None, outputs: StructuredOutputs | None
+) -> AnswerConstraint | None:
     """Return the constraint that a request puts on the answer, or None.
 
     Raises:
@@ -55,7 +57,7 @@ def answer_grammar(format: ResponseFormat | None, outputs: StructuredOutputs | N
     return _json_schema(format.json_schema.schema_, "response_format.json_schema.schema")
 
 
-def _structured(outputs: StructuredOutputs) -> Answer:
+def _structured(outputs: StructuredOutputs) -> AnswerConstraint:
     if outputs.json_object:
         return _any_object()
     if outputs.json_ is not None:
@@ -70,31 +72,33 @@ def _structured(outputs: StructuredOutputs) -> Answer:
         return _json_schema(schema, "structured_outputs.json")
     if outputs.regex is not None:
         escaped = outputs.regex.replace("\\/", "/").replace("/", "\\/").replace("\n", "\\n")
-        return Answer(Grammar(kind="regex", text=outputs.regex), f"/{escaped}/")
+        return AnswerConstraint(Grammar(kind="regex", text=outputs.regex), f"/{escaped}/")
     if outputs.choice is not None:
         rule = " | ".join(map(_literal, outputs.choice))
-        return Answer(Grammar(kind="lark", text=f"start: {rule}\n"), f"({rule})")
+        return AnswerConstraint(Grammar(kind="lark", text=f"start: {rule}\n"), f"({rule})")
     assert outputs.grammar is not None
-    return Answer(Grammar(kind="lark", text=outputs.grammar), f"%lark {{\n{outputs.grammar}\n}}")
+    return AnswerConstraint(Grammar(kind="lark", text=outputs.grammar), f"%lark {{\n{outputs.grammar}\n}}")
 
 
-def _any_object() -> Answer:
-    return Answer(Grammar(kind="json"), f"%json {json.dumps({'type': 'object', 'x-guidance': _COMPACT})}")
+def _any_object() -> AnswerConstraint:
+    return AnswerConstraint(
+        Grammar(kind="json"), f"%json {json.dumps({'type': 'object', 'x-guidance': _COMPACT})}"
+    )
 
 
-def _json_schema(schema: Any, param: str) -> Answer:
+def _json_schema(schema: Any, param: str) -> AnswerConstraint:
     if not isinstance(schema, dict | bool):
         raise RequestError(f"`{param}` must be a JSON schema, which is an object.", param=param)
     text = _dump(schema, _COMPACT, param)
-    return Answer(Grammar(kind="json_schema", text=text), f"%json {text}")
+    return AnswerConstraint(Grammar(kind="json_schema", text=text), f"%json {text}")
 
 
-def _dump(schema: dict[str, Any] | bool, spaces: Mapping[str, Any], param: str) -> str:
-    """Return a schema as text. Without the fixed spaces, a weak model may generate line breaks for ever."""
-    text = json.dumps({"x-guidance": spaces, **schema} if isinstance(schema, dict) else schema)
+def _dump(schema: dict[str, Any] | bool, whitespace: Mapping[str, Any], param: str) -> str:
+    """Return a schema as text. Without fixed white space, a weak model may generate line breaks forever."""
+    text = json.dumps({"x-guidance": whitespace, **schema} if isinstance(schema, dict) else schema)
     if len(text) > _MAX_SCHEMA:
         raise RequestError(
-            f"`{param}` has {len(text)} characters, which is more than the limit of {_MAX_SCHEMA}.",
+            f"`{param}` has {len(text)} characters, but the limit is {_MAX_SCHEMA}.",
             param=param,
         )
     return text
@@ -107,14 +111,14 @@ def _literal(text: str) -> str:
 def chat_grammar(
     request: ChatCompletionRequest, tokenizer: Tokenizer, *, starts_in_reasoning: bool
 ) -> Grammar | None:
-    """Return the grammar of an answer, or None if the text is free.
+    """Return the grammar of an answer, or None if the text is unconstrained.
 
-    With tools, `tool_choice` decides whether the answer is a call (`required`, or a named tool) or may be one (`auto`).
-    A call can begin at any place of free text.
+    With tools, `tool_choice` decides whether the answer must be a call (`required`, or a named tool) or may be one
+    (`auto`). A call can begin anywhere in free text.
 
     Args:
         request: The request.
-        tokenizer: The tokenizer, which may have tokens for the markers of calls and reasoning.
+        tokenizer: The tokenizer, which may have special tokens for the markers of calls and reasoning.
         starts_in_reasoning: Whether free text up to `</think>` comes first.
 
     Raises:
@@ -158,7 +162,7 @@ def _call_rules(tools: Sequence[Tool], tokenizer: Tokenizer) -> list[str]:
     opening, closing = _marker(CALL_OPEN, tokenizer), _marker(CALL_CLOSE, tokenizer)
     rules = [f"call: {opening} {body} {closing}"]
     if opening.startswith('"'):
-        # Free text ends where it spells the marker.
+        # Free text ends where the marker begins.
         rules += [
             "TEXT: /(?s:.+)/ & ~/(?s:.*)<tool_call>(?s:.*)/",
             "opening[lazy]: /(?s:.*)<tool_call>/",
@@ -180,9 +184,9 @@ def _parameters(tool: Tool) -> str:
         given = {"type": "object", "properties": {}, "additionalProperties": False}
     if given.get("type", "object") != "object":
         raise RequestError(
-            f"`{param}` must be the schema of an object, not of {given['type']!r}.", param=param
+            f"`{param}` must be the schema of an object, got type {given['type']!r}.", param=param
         )
-    return _dump({"type": "object", **given}, _AS_PYTHON, param)
+    return _dump({"type": "object", **given}, _PYTHON_STYLE, param)
 
 
 def _reasoning_rules(tokenizer: Tokenizer) -> list[str]:
@@ -193,13 +197,13 @@ def _reasoning_rules(tokenizer: Tokenizer) -> list[str]:
 
 
 def _marker(marker: str, tokenizer: Tokenizer) -> str:
-    """Return a marker as a Lark symbol: the token that stands for it, or its text."""
+    """Return a marker as a Lark symbol: its token, or its text if it has no token."""
     tokens = tokenizer.encode(marker, add_special_tokens=False)
     return f"<[{tokens[0]}]>" if len(tokens) == 1 else _literal(marker)
 
 
 def tool_instructions(tools: Sequence[Tool]) -> str:
-    """Return what to tell a model about tools whose chat template does not."""
+    """Return a description of tools for a model whose chat template does not describe them."""
     signatures = "\n".join(
         json.dumps({"type": "function", "function": tool.function.model_dump(exclude_none=True)})
         for tool in tools

@@ -1,8 +1,7 @@
-"""Embeddings, and the similarity of texts that follows from them."""
+"""Embeddings, and the similarity of texts, which is computed from them."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import struct
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from skate.serve.llm._protocol.embeddings import (
     ScoreResponse,
 )
 from skate.serve.llm._server.generation import Account
-from skate.serve.llm._server.prompts import check_length, encode_text, render_chat
+from skate.serve.llm._server.prompts import encode_texts, render_chat
 
 __all__ = ["answer_embeddings", "answer_rerank", "answer_score"]
 
@@ -41,13 +40,13 @@ async def answer_embeddings(
             ).tokens
         ]
     else:
-        prompts = await _encode(
+        prompts = await encode_texts(
             engine, request.inputs, add_special_tokens=request.add_special_tokens, param="input"
         )
     vectors = await _embed(engine, prompts, account, "input")
     if request.dimensions is not None and request.dimensions != len(vectors[0]):
         raise RequestError(
-            f"The model's embeddings have {len(vectors[0])} dimensions, and cannot be shortened to "
+            f"The model's embeddings have {len(vectors[0])} dimensions and cannot be reduced to "
             f"{request.dimensions}.",
             param="dimensions",
         )
@@ -83,7 +82,7 @@ async def answer_score(
 async def answer_rerank(
     engine: Engine, request: RerankRequest, model: str, info: RawRequestInfo | None
 ) -> RerankResponse:
-    """Return the documents, the most similar to the query first."""
+    """Return the documents, sorted by their similarity to the query."""
     account = Account(info)
     documents = request.documents
     scores = await _similarities(engine, [request.query] * len(documents), documents, account, "documents")
@@ -108,9 +107,9 @@ async def answer_rerank(
 async def _similarities(
     engine: Engine, first: Sequence[str], second: Sequence[str], account: Account, param: str
 ) -> list[float]:
-    """Return the cosine similarity of each pair. Each text is embedded once."""
+    """Return the cosine similarity of each pair. A text that occurs several times is embedded once."""
     texts = list(dict.fromkeys([*first, *second]))
-    prompts = await _encode(engine, texts, add_special_tokens=True, param=param)
+    prompts = await encode_texts(engine, texts, add_special_tokens=True, param=param)
     vectors = dict(zip(texts, await _embed(engine, prompts, account, param), strict=True))
     return [
         sum(x * y for x, y in zip(vectors[a], vectors[b], strict=True))
@@ -118,27 +117,13 @@ async def _similarities(
     ]
 
 
-async def _encode(
-    engine: Engine, inputs: Sequence[str | list[int]], *, add_special_tokens: bool, param: str
-) -> list[list[int]]:
-    for text in inputs:
-        check_length(len(text), engine.max_model_len, param)
-
-    def encode() -> list[list[int]]:
-        return [
-            encode_text(engine.tokenizer, each, add_special_tokens=add_special_tokens, param=param)
-            for each in inputs
-        ]
-
-    return await asyncio.to_thread(encode) if sum(map(len, inputs)) > 16_384 else encode()
-
-
 async def _embed(engine: Engine, prompts: list[list[int]], account: Account, param: str) -> list[list[float]]:
     for prompt in prompts:
         account.add_prompt(len(prompt))
         if len(prompt) > engine.max_model_len:
             raise RequestError(
-                f"The model's context has {engine.max_model_len} tokens, but a text has {len(prompt)}. Shorten it.",
+                f"A text has {len(prompt)} tokens, which do not fit into the model's context of "
+                f"{engine.max_model_len} tokens. Shorten it.",
                 param=param,
                 code="context_length_exceeded",
             )

@@ -1,17 +1,27 @@
-"""Run the samples of a request on the engine, and account for them."""
+"""Run a request on the engine: its samples, tokens, time and errors, and the events of its stream."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from skate.llm import Engine, FinishReason, GenerationOutput, GenerationRequest, RequestTiming, SamplingParams
+from skate.llm import (
+    Engine,
+    EngineDeadError,
+    FinishReason,
+    GenerationOutput,
+    GenerationRequest,
+    RequestTiming,
+    SamplingParams,
+)
 from skate.serve.llm._protocol.base import (
     CompletionTokensDetails,
+    ErrorResponse,
     PromptTokensDetails,
     RawRequestInfo,
     RequestError,
@@ -22,9 +32,26 @@ from skate.serve.llm._protocol.base import (
 from skate.serve.llm._protocol.sampling import SamplingFields
 from skate.serve.llm._server.prompts import check_tokens
 
-__all__ = ["Account", "finish_reason", "run_samples", "sampling_params"]
+__all__ = [
+    "DONE",
+    "Account",
+    "Run",
+    "as_error_response",
+    "chunk_event",
+    "event",
+    "finish_reason",
+    "last_events",
+    "run_samples",
+    "samples_of",
+    "sampling_params",
+]
 
+logger = logging.getLogger("skate.serve")
+
+DONE: Final = "data: [DONE]\n\n"
 _SEEDS: Final = 2**63
+
+S = TypeVar("S", bound=SamplingFields)
 
 
 def sampling_params(engine: Engine, request: SamplingFields, **fields: Any) -> SamplingParams:
@@ -33,7 +60,7 @@ def sampling_params(engine: Engine, request: SamplingFields, **fields: Any) -> S
     Args:
         engine: The engine, whose vocabulary limits the tokens that a request may name.
         request: The request.
-        **fields: Further parameters, which depend on the endpoint.
+        **fields: Additional parameters, which depend on the endpoint.
 
     Raises:
         RequestError: If a value is outside its range.
@@ -73,8 +100,8 @@ def samples_of(
     params: SamplingParams,
     adapter: str | None,
 ) -> Iterator[GenerationRequest]:
-    """Yield one engine request for each sample. A seeded request gives each sample a seed of its own."""
-    # Clients may choose equal ids, but the engine tells its requests apart by them.
+    """Yield one engine request for each sample. If the request has a seed, each sample gets a different one."""
+    # Two clients may choose the same id, but ids must be unique in the engine.
     unique = new_id(f"{request_id}-")
     for number in range(request.samples):
         seed = None if params.seed is None else (params.seed + number) % _SEEDS
@@ -91,9 +118,9 @@ def samples_of(
 async def run_samples(
     engine: Engine, requests: Sequence[GenerationRequest]
 ) -> AsyncGenerator[tuple[int, GenerationOutput]]:
-    """Yield the pieces of all samples, with their numbers, as the engine produces them.
+    """Yield the pieces of all samples, with their numbers, as the engine generates them.
 
-    Closing the iterator aborts the samples that still run, and so does an error of one of them.
+    Closing the iterator aborts the samples that are still running, as does an error in one of them.
     """
     if len(requests) == 1:
         async with _closing(engine.generate(requests[0])) as outputs:
@@ -132,17 +159,19 @@ async def run_samples(
 async def _closing(
     outputs: AsyncIterator[GenerationOutput],
 ) -> AsyncIterator[AsyncIterator[GenerationOutput]]:
-    """Close the iterator of an engine at the end, which aborts its request at once."""
+    """Close an engine's iterator when the context exits, which aborts its request immediately."""
     try:
         yield outputs
     finally:
-        close = getattr(outputs, "aclose", None)  # the protocol asks for an iterator; most are generators
+        close = getattr(
+            outputs, "aclose", None
+        )  # the protocol requires only an iterator; most are generators
         if close is not None:
             await close()
 
 
 def finish_reason(output: GenerationOutput) -> str | None:
-    """Return the finish reason in OpenAI's words.
+    """Return the finish reason as OpenAI's API spells it.
 
     Raises:
         RequestError: If the engine aborted the request.
@@ -150,6 +179,25 @@ def finish_reason(output: GenerationOutput) -> str | None:
     if output.finish_reason is FinishReason.ABORT:
         raise RequestError("The engine aborted the request.", 503, code="aborted")
     return None if output.finish_reason is None else str(output.finish_reason)
+
+
+def as_error_response(error: Exception, method: str) -> ErrorResponse:
+    """Return the response for an error.
+
+    Args:
+        error: The error.
+        method: The method that was called, for the log.
+    """
+    if isinstance(error, RequestError):
+        return error.response
+    if isinstance(error, ValueError):  # the engine rejects a request that can never run
+        return RequestError(str(error)).response
+    if isinstance(error, EngineDeadError):
+        return RequestError(
+            f"The engine has failed: {error}", 503, code="engine_dead", retry_after=5
+        ).response
+    logger.error("A request to %s failed.", method, exc_info=error)
+    return RequestError("The server failed. See its log for the cause.", 500).response
 
 
 class Account:
@@ -174,7 +222,7 @@ class Account:
         self.prompt_tokens += tokens
 
     def add(self, number: int, output: GenerationOutput, *, is_reasoning: bool = False) -> None:
-        """Count a piece of the sample with a number."""
+        """Count a piece of a sample."""
         self.completion_tokens += len(output.tokens)
         if is_reasoning:
             self.reasoning_tokens += len(output.tokens)
@@ -188,7 +236,7 @@ class Account:
 
     @property
     def usage(self) -> UsageInfo:
-        """The tokens so far."""
+        """The number of tokens so far."""
         return UsageInfo(
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
@@ -199,9 +247,9 @@ class Account:
 
     @property
     def timing(self) -> Timing:
-        """Where the time went, since the request arrived.
+        """Where the time since the arrival of the request went.
 
-        Of several samples, which run at the same time, the one that took longest counts.
+        Samples run at the same time, so the sample that took longest counts.
         """
         total = time.time() - self._received
         longest = max(
@@ -216,3 +264,49 @@ class Account:
             decode=longest.decode,
             server=total - queue - longest.prefill - longest.decode,
         )
+
+
+class Run(Generic[S]):
+    """A request that runs on an engine.
+
+    Args:
+        engine: The engine.
+        request: The request.
+        adapter: The engine's name for the adapter, or None.
+        info: The HTTP request.
+    """
+
+    ID_PREFIX: ClassVar[str]
+
+    def __init__(self, engine: Engine, request: S, adapter: str | None, info: RawRequestInfo | None) -> None:
+        self.account = Account(info)
+        self.engine = engine
+        self.request = request
+        self.adapter = adapter
+        self.id = request.request_id or new_id(self.ID_PREFIX)
+
+
+def event(data: str) -> str:
+    r"""Return a server-sent event.
+
+    >>> event("{}")
+    'data: {}\n\n'
+    """
+    return f"data: {data}\n\n"
+
+
+def chunk_event(chunk: Any, run: Run[Any], *, is_last: bool) -> str:
+    """Return the event of a chunk, with the usage and the timing if it should have them."""
+    if run.request.includes_usage_so_far:
+        chunk.usage = run.account.usage
+    if is_last and not run.request.includes_usage:
+        chunk.timing = run.account.timing
+    return event(chunk.to_json())
+
+
+def last_events(chunk: Any, run: Run[Any]) -> Iterator[str]:
+    """Yield the events that end a stream: a chunk with the usage but no choices, if requested, and `[DONE]`."""
+    if run.request.includes_usage:
+        chunk.usage, chunk.timing = run.account.usage, run.account.timing
+        yield event(chunk.to_json())
+    yield DONE

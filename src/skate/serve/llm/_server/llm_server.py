@@ -1,4 +1,4 @@
-"""The deployment that holds an engine and answers requests with it."""
+"""The deployment that runs an engine and answers requests with it."""
 
 from __future__ import annotations
 
@@ -41,11 +41,10 @@ from skate.serve.llm._protocol.service import (
     TranscriptionRequest,
 )
 from skate.serve.llm._server.adapters import Adapters
-from skate.serve.llm._server.chat import DONE, ChatRun, answer_chat, event, stream_chat
+from skate.serve.llm._server.chat import ChatRun, answer_chat, stream_chat
 from skate.serve.llm._server.completions import CompletionRun, answer_completion, stream_completion
 from skate.serve.llm._server.embeddings import answer_embeddings, answer_rerank, answer_score
-from skate.serve.llm._server.errors import as_error_response
-from skate.serve.llm._server.generation import Account
+from skate.serve.llm._server.generation import DONE, Account, as_error_response, event
 from skate.serve.llm._server.messages import (
     MessagesRun,
     answer_message,
@@ -63,17 +62,21 @@ __all__ = ["LLMServer"]
 logger = logging.getLogger("skate.serve")
 
 
+_NO_PROFILER = "The engine has no profiler: profile its process with py-spy or torch.profiler."
+
+
 def _error_events(error: ErrorResponse) -> str:
     """Return the events that end a stream with an error."""
     return event(error.to_json()) + DONE
 
 
 class LLMServer:
-    """A deployment that answers requests with an engine. `build_llm_deployment` makes one.
+    """A deployment that answers requests with an engine. Use `build_llm_deployment` to create one.
 
-    The methods for requests return asynchronous generators, so call them with `handle.options(stream=True)`. A request
-    with `stream` yields server-sent events as text. Any other yields one response. A request that fails before its
-    first event yields one `ErrorResponse`.
+    The methods that answer requests take the request and, optionally, the HTTP request that it came from. They return
+    asynchronous generators, so call them with `handle.options(stream=True)`. A request with `stream` yields server-sent
+    events as text. Any other request yields one response. A request that fails before its first event yields one
+    `ErrorResponse`.
 
     Args:
         llm_config: The configuration of the model.
@@ -119,23 +122,13 @@ class LLMServer:
     async def chat(
         self, request: ChatCompletionRequest, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[str | ChatCompletionResponse | ErrorResponse]:
-        """Answer a conversation.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Answer a conversation."""
         return self._generate("chat", request, raw_request_info, ChatRun, answer_chat, stream_chat)
 
     async def completions(
         self, request: CompletionRequest, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[str | CompletionResponse | ErrorResponse]:
-        """Continue prompts.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Continue prompts."""
         return self._generate(
             "completions", request, raw_request_info, CompletionRun, answer_completion, stream_completion
         )
@@ -143,12 +136,7 @@ class LLMServer:
     async def responses(
         self, request: ResponsesRequest, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[str | Response | ErrorResponse]:
-        """Answer a request of the Responses API. Nothing is stored.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Answer a request of the Responses API. Nothing is stored."""
         return self._generate(
             "responses", request, raw_request_info, ResponsesRun, answer_response, stream_response
         )
@@ -156,12 +144,7 @@ class LLMServer:
     async def messages(
         self, request: MessagesRequest, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[str | MessagesResponse | ErrorResponse]:
-        """Answer a request of Anthropic's Messages API.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Answer a request of Anthropic's Messages API."""
         return self._generate(
             "messages", request, raw_request_info, MessagesRun, answer_message, stream_message, error_event
         )
@@ -169,45 +152,25 @@ class LLMServer:
     async def count_tokens(
         self, request: CountTokensRequest, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[CountTokensResponse | ErrorResponse]:
-        """Return the number of tokens of a conversation in Anthropic's shape.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Return the number of tokens of a conversation, in Anthropic's format."""
         return self._answer_once("count_tokens", request, raw_request_info, count_tokens)
 
     async def embeddings(
         self, request: EmbeddingRequest, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[EmbeddingResponse | ErrorResponse]:
-        """Return the embeddings of texts.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Return the embeddings of texts."""
         return self._answer_once("embeddings", request, raw_request_info, answer_embeddings)
 
     async def score(
         self, request: ScoreRequest, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[ScoreResponse | ErrorResponse]:
-        """Return the similarity of texts, which is the cosine of their embeddings.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Return the similarity of texts: the cosine similarity of their embeddings."""
         return self._answer_once("score", request, raw_request_info, answer_score)
 
     async def rerank(
         self, request: RerankRequest, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[RerankResponse | ErrorResponse]:
-        """Order documents by their similarity to a query.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Order documents by their similarity to a query."""
         return self._answer_once("rerank", request, raw_request_info, answer_rerank)
 
     async def tokenize(
@@ -215,12 +178,7 @@ class LLMServer:
         request: TokenizeCompletionRequest | TokenizeChatRequest,
         raw_request_info: RawRequestInfo | None = None,
     ) -> AsyncGenerator[TokenizeResponse | ErrorResponse]:
-        """Return the tokens of a text or a conversation.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Return the tokens of a text or a conversation."""
 
         async def answer(engine: Engine, *_: Any) -> TokenizeResponse:
             texts = (
@@ -244,12 +202,7 @@ class LLMServer:
     async def detokenize(
         self, request: DetokenizeRequest, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[DetokenizeResponse | ErrorResponse]:
-        """Return the text of tokens.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Return the text of tokens."""
 
         async def answer(engine: Engine, *_: Any) -> DetokenizeResponse:
             tokens = check_tokens(engine.tokenizer, request.tokens, "tokens")
@@ -260,12 +213,7 @@ class LLMServer:
     async def transcriptions(
         self, request: TranscriptionRequest, raw_request_info: RawRequestInfo | None = None
     ) -> AsyncGenerator[ErrorResponse]:
-        """Answer with an error, because no engine takes audio yet.
-
-        Args:
-            request: The request.
-            raw_request_info: The HTTP request that it comes from.
-        """
+        """Return an error, because no engine takes audio yet."""
 
         async def answer(*_: Any) -> ErrorResponse:
             raise RequestError("The model does not take audio.", param="file")
@@ -307,7 +255,7 @@ class LLMServer:
             else:
                 yield failure
         except (asyncio.CancelledError, GeneratorExit):
-            status = 499  # the client is gone
+            status = 499  # the client has disconnected
             raise
         finally:
             self._metrics.record(method, status, account)
@@ -335,20 +283,20 @@ class LLMServer:
     def _check_awake(self) -> None:
         if self._is_sleeping:
             raise RequestError(
-                "The model is asleep: wake it up first.", 503, code="model_asleep", retry_after=1
+                "The model is asleep. Wake it up first.", 503, code="model_asleep", retry_after=1
             )
 
     # ------------------------------------------------------------ control
 
     async def check_health(self) -> None:
-        """Raise if the engine has failed or makes no progress. Serve then replaces the replica."""
+        """Raise an error if the engine has failed or makes no progress. Serve then replaces the replica."""
         await self.engine.check_health()
 
     async def sleep(self, level: int = 1, *, weights: bool = True, kv_cache: bool = True, **_: Any) -> None:
-        """Free the memory of the engine, once no request runs.
+        """Free the memory of the engine. No request may be running.
 
         Args:
-            level: Has no effect: vLLM's levels 1 and 2 both free the weights and the KV cache.
+            level: Has no effect, because vLLM's levels 1 and 2 both free the weights and the KV cache.
             weights: Whether to free the weights.
             kv_cache: Whether to free the KV cache.
         """
@@ -361,11 +309,11 @@ class LLMServer:
         self._is_sleeping = False
 
     async def is_sleeping(self) -> bool:
-        """Return whether the engine sleeps."""
+        """Return whether the engine is asleep."""
         return self._is_sleeping
 
     async def pause(self, **_: Any) -> None:
-        """Stop generating, and keep the requests."""
+        """Stop generating until `resume` is called. Requests are kept."""
         await self.engine.pause()
         self._is_paused = True
 
@@ -379,28 +327,20 @@ class LLMServer:
         return self._is_paused
 
     async def reset_prefix_cache(self) -> None:
-        """Forget cached prefixes."""
+        """Clear the prefix cache."""
         await self.engine.reset_prefix_cache()
 
     async def unload_adapter(self, path: str) -> None:
-        """Unload the LoRA adapter that is stored at a path, if it is loaded.
-
-        Args:
-            path: Its path.
-        """
+        """Unload the LoRA adapter at a path, if it is loaded."""
         await self._adapters.unload(path)
 
     async def start_profile(self) -> None:
-        """Raise NotImplementedError: the engines have no profiler."""
-        raise NotImplementedError(
-            "The engine has no profiler: profile its process with py-spy or torch.profiler."
-        )
+        """Raise NotImplementedError, because the engines have no profiler."""
+        raise NotImplementedError(_NO_PROFILER)
 
     async def stop_profile(self) -> None:
-        """Raise NotImplementedError: see `start_profile`."""
-        raise NotImplementedError(
-            "The engine has no profiler: profile its process with py-spy or torch.profiler."
-        )
+        """Raise NotImplementedError, like `start_profile`."""
+        raise NotImplementedError(_NO_PROFILER)
 
     async def collective_rpc(
         self,
@@ -409,17 +349,15 @@ class LLMServer:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """Raise NotImplementedError: the engines have no worker processes.
+        """Raise NotImplementedError, because the engines have no worker processes.
 
         Args:
             method: The method of the workers.
-            timeout: The most seconds to wait.
+            timeout: The timeout in seconds.
             args: The arguments of the method.
             kwargs: The keyword arguments of the method.
         """
-        raise NotImplementedError(
-            f"The engine has no worker processes whose method {method!r} could be called."
-        )
+        raise NotImplementedError(f"The engine has no worker processes on which to call {method!r}.")
 
     async def llm_config(self) -> LLMConfig:
         """Return the configuration of the model."""
@@ -432,26 +370,26 @@ class LLMServer:
 
     @classmethod
     def as_deployment(cls, deployment_options: Mapping[str, Any] | None = None) -> serve.Deployment[Any]:
-        """Return the deployment of the class: an older way than `build_llm_deployment`.
+        """Return a deployment of the class. `build_llm_deployment` replaces this method.
 
         Args:
             deployment_options: Options of the deployment, such as those of `LLMConfig.get_serve_options`.
         """
-        made: serve.Deployment[Any] = serve.deployment(cls).options(**(deployment_options or {}))
-        return made
+        deployment: serve.Deployment[Any] = serve.deployment(cls).options(**(deployment_options or {}))
+        return deployment
 
     @classmethod
     def get_deployment_options(cls, llm_config: LLMConfig) -> dict[str, Any]:
-        """Return the options of the deployment of a model.
+        """Return the options of a model's deployment.
 
-        Without `accelerator_config`, `accelerator_type` or `placement_group_config`, a replica gets GPUs if the session
-        has any. This starts a session.
+        Without `accelerator_config`, `accelerator_type` and `placement_group_config`, a replica gets GPUs if the
+        session has any. This starts a session.
 
         Args:
             llm_config: The configuration of the model.
 
         Raises:
-            ValueError: If the model asks for TPUs.
+            ValueError: If the model requests TPUs.
         """
         return deployment_options(llm_config)
 

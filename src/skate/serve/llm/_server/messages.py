@@ -1,4 +1,4 @@
-"""Anthropic's Messages API as a translation of chat completions."""
+"""Anthropic's Messages API, answered with chat completions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 from skate.llm import Engine
-from skate.serve.llm._protocol.base import ErrorResponse, RawRequestInfo, new_id
+from skate.serve.llm._protocol.base import ErrorResponse, new_id
 from skate.serve.llm._protocol.messages import (
     CountTokensRequest,
     CountTokensResponse,
@@ -16,8 +16,7 @@ from skate.serve.llm._protocol.messages import (
     MessagesResponse,
     to_chat_request,
 )
-from skate.serve.llm._server.chat import ChatRun, Piece
-from skate.serve.llm._server.generation import Account
+from skate.serve.llm._server.chat import ChatRun, Piece, TranslatedRun
 from skate.serve.llm._server.text_splitters import Part, TextPart
 
 __all__ = ["MessagesRun", "answer_message", "count_tokens", "error_body", "error_event", "stream_message"]
@@ -31,26 +30,10 @@ _ERRORS = {
 }
 
 
-class MessagesRun:
-    """A message that runs on an engine.
+class MessagesRun(TranslatedRun[MessagesRequest]):
+    """A message that is generated as a chat completion."""
 
-    Args:
-        engine: The engine.
-        request: The request.
-        adapter: The engine's name of the adapter, or None.
-        info: The HTTP request.
-    """
-
-    def __init__(
-        self, engine: Engine, request: MessagesRequest, adapter: str | None, info: RawRequestInfo | None
-    ) -> None:
-        self.request = request
-        self.chat = ChatRun(engine, to_chat_request(request), adapter, info)
-
-    @property
-    def account(self) -> Account:
-        """The tokens and the time of the request."""
-        return self.chat.account
+    translate = staticmethod(to_chat_request)
 
 
 async def count_tokens(engine: Engine, request: CountTokensRequest, *_: Any) -> CountTokensResponse:
@@ -97,7 +80,7 @@ def _write(event: dict[str, Any]) -> str:
 
 
 def error_body(error: ErrorResponse) -> dict[str, Any]:
-    """Return an error in Anthropic's shape."""
+    """Return an error in Anthropic's format."""
     kind = _ERRORS.get(error.status) or ("invalid_request_error" if error.status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": error.error.message}}
 
@@ -108,7 +91,7 @@ def error_event(error: ErrorResponse) -> str:
 
 
 class _Blocks:
-    """The blocks of a message, and the events that tell a client about them."""
+    """The blocks of a message, and the events that report them to the client."""
 
     def __init__(self, run: MessagesRun, model: str) -> None:
         self.message = MessagesResponse(id=new_id("msg_"), model=model)
@@ -116,7 +99,7 @@ class _Blocks:
         self._json = ""
 
     def add(self, part: Part) -> list[dict[str, Any]]:
-        """Add a part to the message, and return its events."""
+        """Add a part to the message, and return the events for it."""
         content = self.message.content
         kind = _kind(part)
         is_new_call = not isinstance(part, TextPart) and part.name is not None
@@ -125,14 +108,9 @@ class _Blocks:
             events += self._close()
             block: dict[str, Any]
             if isinstance(part, TextPart):
-                block = (
-                    {"type": "thinking", "thinking": "", "signature": ""}
-                    if part.is_reasoning
-                    else {
-                        "type": "text",
-                        "text": "",
-                    }
-                )
+                block = {"type": "text", "text": ""}
+                if part.is_reasoning:
+                    block = {"type": "thinking", "thinking": "", "signature": ""}
             else:
                 block = {"type": "tool_use", "id": part.id, "name": part.name, "input": {}}
             content.append(block)
@@ -150,7 +128,7 @@ class _Blocks:
         return events
 
     def end(self, piece: Piece) -> list[dict[str, Any]]:
-        """Complete the message, and return the events."""
+        """Complete the message, and return the events for its end."""
         events = self._close()
         message, usage = self.message, self._run.account.usage
         message.stop_reason = _STOP_REASONS[str(piece.finish_reason)]

@@ -1,4 +1,4 @@
-"""Metrics of a model's requests."""
+"""Metrics of the requests to a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ServerMetrics:
 
     Args:
         model: The name of the model.
-        is_enabled: Whether anything is recorded.
+        is_enabled: Whether to record metrics.
     """
 
     def __init__(self, model: str, *, is_enabled: bool) -> None:
@@ -24,14 +24,14 @@ class ServerMetrics:
             return
         tags = {"model": model}
         self._requests = metrics.Counter(
-            "llm_requests", "Requests that ended.", tag_keys=("model", "method", "status")
+            "llm_requests", "Completed requests.", tag_keys=("model", "method", "status")
         ).set_default_tags(tags)
         self._prompt_tokens = metrics.Counter(
-            "llm_prompt_tokens", "Tokens of prompts.", tag_keys=("model",)
+            "llm_prompt_tokens", "Prompt tokens.", tag_keys=("model",)
         ).set_default_tags(tags)
         self._cached_tokens = metrics.Counter(
             "llm_cached_prompt_tokens",
-            "Tokens of prompts that were in the prefix cache.",
+            "Prompt tokens found in the prefix cache.",
             tag_keys=("model",),
         ).set_default_tags(tags)
         self._generated_tokens = metrics.Counter(
@@ -41,7 +41,10 @@ class ServerMetrics:
             "llm_time_to_first_token_s", "Seconds to the first token.", _SECONDS, tag_keys=("model",)
         ).set_default_tags(tags)
         self._parts = metrics.Histogram(
-            "llm_request_part_s", "Seconds in each part of a request.", _SECONDS, tag_keys=("model", "part")
+            "llm_request_part_s",
+            "Seconds spent in each part of a request.",
+            _SECONDS,
+            tag_keys=("model", "part"),
         ).set_default_tags(tags)
 
     def record(self, method: str, status: int, account: Account | None) -> None:
@@ -50,7 +53,7 @@ class ServerMetrics:
         Args:
             method: The method of the server.
             status: The HTTP status.
-            account: Its tokens and its time, if it ran.
+            account: The tokens and the time of the request, if it ran.
         """
         if not self._is_enabled:
             return

@@ -19,13 +19,13 @@ _TARGET_ONGOING_REQUESTS = 64
 
 
 def deployment_name(llm_config: LLMConfig) -> str:
-    """Return the name of the deployment of a model, without the prefix."""
+    """Return the name of a model's deployment, without the prefix."""
     given = llm_config.deployment_config.get("name")
     return str(given or llm_config.model_id.replace("/", "--").replace(".", "_"))
 
 
 def deployment_options(llm_config: LLMConfig) -> dict[str, Any]:
-    """Return the options of the deployment of a model: see `LLMServer.get_deployment_options`."""
+    """Return the options of a model's deployment; see `LLMServer.get_deployment_options`."""
     options = {**DEFAULT_OPTIONS, **llm_config.deployment_config}
     autoscaling = options.get("autoscaling_config")
     if isinstance(autoscaling, dict):
@@ -40,7 +40,7 @@ def deployment_options(llm_config: LLMConfig) -> dict[str, Any]:
     placement = llm_config.placement_group_config
     if llm_config.accelerator_kind == "tpu":
         raise ValueError(
-            f"Model {llm_config.model_id!r} asks for TPUs, which no engine supports: use GPUs or CPUs."
+            f"The model {llm_config.model_id!r} requests TPUs, which no engine supports: use GPUs or CPUs."
         )
     if placement is not None:
         bundles = placement.get("bundles") or [placement["bundle_per_worker"]] * llm_config.num_workers

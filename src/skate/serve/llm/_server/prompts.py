@@ -1,25 +1,34 @@
-"""Conversations and texts as tokens: the one way from a request to a prompt."""
+"""Turn conversations and texts into tokens. Every request gets its prompt here."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from skate.llm import Tokenizer
+from skate.llm import Engine, Tokenizer
 from skate.serve.llm._protocol.base import RequestError
 from skate.serve.llm._protocol.chat import ChatMessage, Tool
 from skate.serve.llm._server.constraints import tool_instructions
 from skate.serve.llm._server.text_splitters import THINK_OPEN
 
-__all__ = ["ChatPrompt", "check_context", "check_length", "check_tokens", "encode_text", "render_chat"]
+__all__ = [
+    "ChatPrompt",
+    "check_context",
+    "check_length",
+    "check_tokens",
+    "encode_texts",
+    "render_chat",
+    "run_tokenizer",
+]
 
-# No text has tokens as long as this on average, and a longer one would take seconds to tokenize for nothing.
+# The average token of a text is shorter than this, so a longer text cannot fit and is rejected before tokenization.
 _MAX_CHARACTERS_PER_TOKEN = 64
+_LONG_TEXT = 16_384  # characters
 
-# Variables of chat templates that the request's other fields decide, and the template itself, which clients must not
-# replace.
+# Variables of chat templates that other fields of the request set, and the template, which clients must not replace.
 _RESERVED = (
     "messages",
     "tools",
@@ -28,6 +37,8 @@ _RESERVED = (
     "chat_template",
     "tokenize",
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +69,9 @@ def render_chat(
         tokenizer: The tokenizer, which has the chat template.
         messages: The conversation.
         tools: The tools that the answer may call.
-        add_generation_prompt: Whether the prompt ends with the beginning of an answer.
+        add_generation_prompt: Whether the prompt ends with the start of an answer.
         continue_final_message: Whether the answer continues the last message.
-        variables: Further variables of the template.
+        variables: Additional variables of the template.
 
     Raises:
         RequestError: If the model has no chat template, or its template rejects the conversation.
@@ -86,9 +97,9 @@ def render_chat(
                 continue_final_message=continue_final_message,
                 **(variables or {}),
             )
-        except Exception as error:  # templates raise errors of many kinds about the messages
+        except Exception as error:  # a template can raise any error
             raise RequestError(
-                f"The chat template of the model rejects the messages: {error}", param="messages"
+                f"The model's chat template rejected the messages: {error}", param="messages"
             ) from error
 
     given = [_as_template_message(message) for message in messages]
@@ -123,7 +134,7 @@ def _as_template_message(message: ChatMessage) -> dict[str, Any]:
 
 
 def _arguments(text: str) -> Any:
-    """Return arguments as templates expect them, or as text if an earlier answer was cut off inside them."""
+    """Return the parsed arguments, or the text itself if the earlier answer was cut off inside it."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -137,18 +148,33 @@ def _with_instructions(messages: list[dict[str, Any]], instructions: str) -> lis
     return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *messages[1:]]
 
 
-def encode_text(
-    tokenizer: Tokenizer, prompt: str | list[int], *, add_special_tokens: bool, param: str
-) -> list[int]:
-    """Return the tokens of a prompt that is a text or already tokens.
+async def run_tokenizer(tokenize: Callable[[], T], characters: int) -> T:
+    """Call a function that tokenizes a text. A long text is tokenized in a thread, so that other requests continue."""
+    return await asyncio.to_thread(tokenize) if characters > _LONG_TEXT else tokenize()
+
+
+async def encode_texts(
+    engine: Engine, texts: Sequence[str | list[int]], *, add_special_tokens: bool, param: str
+) -> list[list[int]]:
+    """Return the tokens of texts, each of which may already be a list of tokens.
 
     Raises:
-        RequestError: If it is empty or has unknown tokens.
+        RequestError: If a text is empty, too long, or has unknown tokens.
     """
-    if isinstance(prompt, str):
-        tokens = tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+    for text in texts:
+        check_length(len(text), engine.max_model_len, param)
+
+    def encode() -> list[list[int]]:
+        return [_encode(engine.tokenizer, text, add_special_tokens, param) for text in texts]
+
+    return await run_tokenizer(encode, sum(map(len, texts)))
+
+
+def _encode(tokenizer: Tokenizer, text: str | list[int], add_special_tokens: bool, param: str) -> list[int]:
+    if isinstance(text, str):
+        tokens = tokenizer.encode(text, add_special_tokens=add_special_tokens)
     else:
-        tokens = check_tokens(tokenizer, prompt, param)
+        tokens = check_tokens(tokenizer, text, param)
     if not tokens:
         raise RequestError(f"`{param}` is empty: a prompt needs at least one token.", param=param)
     return tokens
@@ -171,15 +197,15 @@ def check_tokens(tokenizer: Tokenizer, tokens: list[int], param: str) -> list[in
 
 
 def check_length(characters: int, max_model_len: int, param: str) -> None:
-    """Check that a text is not so long that its tokens cannot fit into the context.
+    """Check that a text is short enough that its tokens may fit into the context.
 
     Raises:
-        RequestError: If it is.
+        RequestError: If it is not.
     """
     if characters > _MAX_CHARACTERS_PER_TOKEN * max_model_len:
         raise RequestError(
-            f"The model's context has {max_model_len} tokens, which is too little for {characters} characters. Shorten "
-            "the prompt.",
+            f"The prompt has {characters} characters, which do not fit into the model's context of {max_model_len} "
+            "tokens. Shorten it.",
             param=param,
             code="context_length_exceeded",
         )
@@ -189,7 +215,7 @@ def check_context(prompt_tokens: int, max_tokens: int | None, max_model_len: int
     """Check that a prompt and its answer fit into the context.
 
     Raises:
-        RequestError: If they do not. Nothing is cut off.
+        RequestError: If they do not. Nothing is truncated.
     """
     wanted = max_tokens or 1
     if prompt_tokens + wanted <= max_model_len:

@@ -1,4 +1,4 @@
-"""The Responses API as a translation of chat completions."""
+"""OpenAI's Responses API, answered with chat completions."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
-from skate.llm import Engine
-from skate.serve.llm._protocol.base import ErrorResponse, RawRequestInfo, new_id
+from skate.serve.llm._protocol.base import CompletionTokensDetails, ErrorResponse, PromptTokensDetails, new_id
 from skate.serve.llm._protocol.responses import (
-    InputTokensDetails,
-    OutputTokensDetails,
     Response,
     ResponsesRequest,
     ResponseUsage,
     custom_tools,
     to_chat_request,
 )
-from skate.serve.llm._server.chat import ChatRun
-from skate.serve.llm._server.errors import as_error_response
-from skate.serve.llm._server.generation import Account
+from skate.serve.llm._server.chat import TranslatedRun
+from skate.serve.llm._server.generation import as_error_response
 from skate.serve.llm._server.text_splitters import Part, TextPart
 
 __all__ = ["ResponsesRun", "answer_response", "stream_response"]
@@ -28,26 +24,10 @@ __all__ = ["ResponsesRun", "answer_response", "stream_response"]
 Event = dict[str, Any]
 
 
-class ResponsesRun:
-    """A response that runs on an engine.
+class ResponsesRun(TranslatedRun[ResponsesRequest]):
+    """A response that is generated as a chat completion."""
 
-    Args:
-        engine: The engine.
-        request: The request.
-        adapter: The engine's name of the adapter, or None.
-        info: The HTTP request.
-    """
-
-    def __init__(
-        self, engine: Engine, request: ResponsesRequest, adapter: str | None, info: RawRequestInfo | None
-    ) -> None:
-        self.request = request
-        self.chat = ChatRun(engine, to_chat_request(request), adapter, info)
-
-    @property
-    def account(self) -> Account:
-        """The tokens and the time of the request."""
-        return self.chat.account
+    translate = staticmethod(to_chat_request)
 
 
 async def answer_response(run: ResponsesRun, model: str) -> Response:
@@ -94,7 +74,7 @@ async def stream_response(run: ResponsesRun, model: str) -> AsyncGenerator[str]:
 
 
 class _Output:
-    """The items of a response, and the events that tell a client about them."""
+    """The items of a response, and the events that report them to the client."""
 
     def __init__(self, run: ResponsesRun, model: str) -> None:
         self.response = Response.for_request(new_id("resp_"), model, run.request)
@@ -104,7 +84,7 @@ class _Output:
         self._arguments = ""
 
     def begin(self) -> list[Event]:
-        """Return the events of a response that begins."""
+        """Return the events for the start of the response."""
         shown = self._dump()
         return [
             {"type": "response.created", "response": shown},
@@ -112,7 +92,7 @@ class _Output:
         ]
 
     def add(self, part: Part) -> list[Event]:
-        """Add a part to the output, and return its events."""
+        """Add a part to the output, and return the events for it."""
         events: list[Event] = []
         if isinstance(part, TextPart):
             kind = "reasoning" if part.is_reasoning else "message"
@@ -126,28 +106,25 @@ class _Output:
         return events + self._extend(text) if text else events
 
     def end(self, finish_reason: str) -> list[Event]:
-        """Complete the response, and return the events."""
-        is_cut = finish_reason == "length"
-        events = self._close("incomplete" if is_cut else "completed")
+        """Complete the response, and return the events for its end."""
+        is_truncated = finish_reason == "length"
+        events = self._close("incomplete" if is_truncated else "completed")
         usage = self._run.account.usage
-        details, cached = usage.completion_tokens_details, usage.prompt_tokens_details
         self.response.usage = ResponseUsage(
             input_tokens=usage.prompt_tokens,
-            input_tokens_details=InputTokensDetails(cached_tokens=cached.cached_tokens if cached else 0),
+            input_tokens_details=usage.prompt_tokens_details or PromptTokensDetails(),
             output_tokens=usage.completion_tokens,
-            output_tokens_details=OutputTokensDetails(
-                reasoning_tokens=details.reasoning_tokens if details else 0
-            ),
+            output_tokens_details=usage.completion_tokens_details or CompletionTokensDetails(),
             total_tokens=usage.total_tokens,
         )
         self.response.timing = self._run.account.timing
-        self.response.status = "incomplete" if is_cut else "completed"
-        if is_cut:
+        self.response.status = "incomplete" if is_truncated else "completed"
+        if is_truncated:
             self.response.incomplete_details = {"reason": "max_output_tokens"}
         return [*events, {"type": f"response.{self.response.status}", "response": self._dump()}]
 
     def fail(self, error: ErrorResponse) -> list[Event]:
-        """Let the response fail, and return the events."""
+        """Mark the response as failed, and return the events for it."""
         self.response.status = "failed"
         self.response.error = {
             "code": str(error.error.code or "server_error"),
@@ -159,7 +136,7 @@ class _Output:
         return json.loads(self.response.to_json())
 
     @property
-    def _place(self) -> dict[str, Any]:
+    def _position(self) -> dict[str, Any]:
         assert self._item is not None
         return {"item_id": self._item["id"], "output_index": len(self.response.output) - 1}
 
@@ -200,7 +177,7 @@ class _Output:
             events.append(
                 {
                     "type": "response.content_part.added",
-                    **self._place,
+                    **self._position,
                     "content_index": 0,
                     "part": dict(content),
                 }
@@ -214,37 +191,39 @@ class _Output:
         match item["type"]:
             case "function_call":
                 item["arguments"] += text
-                return [{"type": "response.function_call_arguments.delta", **self._place, "delta": text}]
+                return [{"type": "response.function_call_arguments.delta", **self._position, "delta": text}]
             case "custom_tool_call":
-                self._arguments += text  # its input is known when the JSON text around it is complete
+                self._arguments += text  # the input is known only when the JSON text is complete
                 return []
             case "message":
                 item["content"][0]["text"] += text
                 return [
                     {
                         "type": "response.output_text.delta",
-                        **self._place,
+                        **self._position,
                         "content_index": 0,
                         "delta": text,
                         "logprobs": [],
                     }
                 ]
         item["content"][0]["text"] += text
-        return [{"type": "response.reasoning_text.delta", **self._place, "content_index": 0, "delta": text}]
+        return [
+            {"type": "response.reasoning_text.delta", **self._position, "content_index": 0, "delta": text}
+        ]
 
     def _close(self, status: str = "completed") -> list[Event]:
         """End the item that is being generated, if there is one."""
         item = self._item
         if item is None:
             return []
-        place = self._place
+        position = self._position
         events: list[Event] = []
         match item["type"]:
             case "function_call":
                 events.append(
                     {
                         "type": "response.function_call_arguments.done",
-                        **place,
+                        **position,
                         "name": item["name"],
                         "arguments": item["arguments"],
                     }
@@ -252,8 +231,8 @@ class _Output:
             case "custom_tool_call":
                 item["input"] = _input_of(self._arguments)
                 events += [
-                    {"type": "response.custom_tool_call_input.delta", **place, "delta": item["input"]},
-                    {"type": "response.custom_tool_call_input.done", **place, "input": item["input"]},
+                    {"type": "response.custom_tool_call_input.delta", **position, "delta": item["input"]},
+                    {"type": "response.custom_tool_call_input.done", **position, "input": item["input"]},
                 ]
             case kind:
                 name = "output_text" if kind == "message" else "reasoning_text"
@@ -262,14 +241,14 @@ class _Output:
                 events += [
                     {
                         "type": f"response.{name}.done",
-                        **place,
+                        **position,
                         "content_index": 0,
                         "text": content["text"],
                         **extra,
                     },
                     {
                         "type": "response.content_part.done",
-                        **place,
+                        **position,
                         "content_index": 0,
                         "part": dict(content),
                     },
@@ -277,7 +256,11 @@ class _Output:
         if "status" in item:
             item["status"] = status
         events.append(
-            {"type": "response.output_item.done", "output_index": place["output_index"], "item": _copy(item)}
+            {
+                "type": "response.output_item.done",
+                "output_index": position["output_index"],
+                "item": _copy(item),
+            }
         )
         self._item = None
         return events

@@ -1,7 +1,7 @@
 """Split generated text into reasoning, content and tool calls while it streams.
 
 Text arrives in pieces that may end inside a marker. A splitter holds back the end of the text while it may be the
-beginning of a marker, so the parts are the same however the text is cut.
+beginning of a marker, so the parts do not depend on how the text is divided into pieces.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ THINK_CLOSE: Final = "</think>"
 CALL_OPEN: Final = "<tool_call>"
 CALL_CLOSE: Final = "</tool_call>"
 
-# A grammar fixes how a call is written. A JSON value contains no raw line break before "<", so the end is unambiguous.
+# A grammar fixes the format of a call. A JSON value contains no unescaped line break, so the end is unambiguous.
 _CALL_HEAD: Final = re.compile(r'\s*\{"name": "([^"]*)", "arguments": ')
 _CALL_END: Final = f"}}\n{CALL_CLOSE}"
 
@@ -69,10 +69,10 @@ def held_back(text: str, marker: str) -> int:
 
 
 class ReasoningSplitter:
-    """Split text into reasoning, which stands between `<think>` and `</think>`, and the answer after it.
+    """Split text into reasoning, which is between `<think>` and `</think>`, and the answer after it.
 
     Args:
-        starts_in_reasoning: Whether the prompt ends with `<think>`, so that the text starts inside.
+        starts_in_reasoning: Whether the prompt ends with `<think>`, so that the text starts with reasoning.
         is_enabled: Whether to look for reasoning at all.
     """
 
@@ -116,10 +116,11 @@ class ReasoningSplitter:
 
 @dataclass
 class ToolCallParser:
-    """Parse the tool calls in a text that was generated under the grammar of `tools.py`.
+    """Parse the tool calls in a text that the grammar of `chat_grammar` constrains.
 
     Args:
-        is_enabled: Whether the text may contain calls. Otherwise it is returned as it is.
+        is_enabled: Whether the text may contain calls. Otherwise it is returned unchanged.
+        count: The number of complete calls so far.
     """
 
     is_enabled: bool = True

@@ -20,12 +20,12 @@ _VALUE_TYPES = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
 class AxSearch(LibrarySearcher):
-    """Suggests what the Bayesian optimization of Ax suggests.
+    """Suggests configurations with the Bayesian optimization of Ax.
 
     Ax limits the number of trials that run at the same time, and suggests nothing while the limit is reached.
 
     Args:
-        space: Parameters of Ax, a list of dicts; that of the experiment if None.
+        space: Parameters of Ax, a list of dicts; by default, that of the experiment.
         metric: The metric to optimize; the value that a function returns if only the mode is given.
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.

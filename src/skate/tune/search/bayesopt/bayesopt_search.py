@@ -28,21 +28,21 @@ _ACQUISITIONS = {
 
 
 class BayesOptSearch(LibrarySearcher):
-    """Suggests what the Gaussian process of bayesian-optimization suggests, for spaces of floats.
+    """Suggests configurations with the Gaussian process of bayesian-optimization, for spaces of floats.
 
     Args:
-        space: Bounds by parameter, `{"lr": (0.0, 1.0)}`; that of the experiment if None.
+        space: Bounds by parameter, `{"lr": (0.0, 1.0)}`; by default, that of the experiment.
         metric: The metric to optimize; the value that a function returns if only the mode is given.
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
         utility_kwargs: The acquisition function: its `kind`, "ucb", "ei" or "poi", and `kappa` or `xi`.
         random_state: The seed.
-        random_search_steps: Number of random configurations before the model is used.
+        random_search_steps: The number of random configurations before the model is used.
         verbose: How much the library prints.
-        patience: How many times a configuration is suggested before the search ends.
-        skip_duplicate: Whether to suggest nothing in place of a configuration that was suggested before.
+        patience: How many times a configuration may be suggested before the search ends.
+        skip_duplicate: Whether to suggest nothing instead of a configuration that was suggested before.
         analysis: Trials of another experiment to learn from.
-        repeat_float_precision: Number of decimals up to which configurations are compared.
+        repeat_float_precision: The number of decimals up to which configurations are compared.
 
     Raises:
         ImportError: The library is not installed.
@@ -148,7 +148,7 @@ class BayesOptSearch(LibrarySearcher):
         self._seen[key] += 1
         if self._seen[key] > self._patience:
             logger.warning(
-                "The search ends, since it suggested a configuration more than %d times: it has converged. "
+                "The search ends, because it suggested a configuration more than %d times: it has converged. "
                 "Increase `patience` or extend the search space to continue.",
                 self._patience,
             )
@@ -174,7 +174,7 @@ class BayesOptSearch(LibrarySearcher):
     def convert_search_space(spec: dict[str, Any], join: bool = False) -> dict[str, Any]:
         """Return a search space of Tune as bounds by parameter.
 
-        The library knows no distributions: a warning says which are searched uniformly.
+        The library has no distributions. A warning names the parameters that are searched uniformly instead.
 
         Args:
             spec: The search space.
@@ -189,7 +189,7 @@ class BayesOptSearch(LibrarySearcher):
                 not isinstance(each.domain, Float)
                 or not np.isfinite([each.domain.lower, each.domain.upper]).all()
             ):
-                raise unsupported(_LIBRARY, each, "It searches floats between two bounds only.")
+                raise unsupported(_LIBRARY, each, "It searches only floats between two bounds.")
             if not isinstance(each.sampler, Uniform):
                 logger.warning("BayesOpt searches %r uniformly, not with %s.", each.name, each.sampler)
             bounds[each.name] = (each.domain.lower, each.domain.upper)

@@ -23,7 +23,7 @@ _LIBRARY = "BOHB"
 
 
 class _Job:
-    """A result as HpBandSter expects it; one without a loss counts as bad."""
+    """A result as HpBandSter expects it. A result without a loss counts as bad."""
 
     def __init__(self, loss: float | None, budget: float, config: dict[str, Any]) -> None:
         self.result = None if loss is None else {"loss": loss}
@@ -32,19 +32,19 @@ class _Job:
 
 
 class TuneBOHB(LibrarySearcher):
-    """Suggests what BOHB suggests; used together with the scheduler HyperBandForBOHB.
+    """Suggests configurations with BOHB. Use it together with the scheduler HyperBandForBOHB.
 
     The scheduler adds the budget of a result as `hyperband_info`. With another scheduler, the number of training
     iterations of a completed trial is its budget.
 
     Args:
-        space: A ConfigurationSpace of ConfigSpace; that of the experiment if None.
+        space: A ConfigurationSpace of ConfigSpace; by default, that of the experiment.
         bohb_config: Arguments of HpBandSter's BOHB, such as `min_points_in_model`.
         metric: The metric to optimize; the value that a function returns if only the mode is given.
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
         seed: The seed; drawn from the global state of NumPy if None.
-        max_concurrent: The largest number of trials that run at the same time; 0 for no limit.
+        max_concurrent: The maximum number of concurrent trials; 0 for no limit.
 
     Raises:
         ImportError: HpBandSter or ConfigSpace is not installed.
@@ -69,7 +69,7 @@ class TuneBOHB(LibrarySearcher):
         self._seed = seed
         self._random: GlobalRandom | None = None
         self._max_concurrent = max_concurrent
-        self._budgets: dict[str, float] = {}  # the last budget that was told, by trial
+        self._budgets: dict[str, float] = {}  # the last budget that was reported, by trial
         self.running: set[str] = set()
         self.paused: set[str] = set()
         self.bohber: Any = None
@@ -138,7 +138,7 @@ class TuneBOHB(LibrarySearcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Forget a trial, after its result is told if none was.
+        """Report the result of a trial to BOHB, unless one was reported, and forget the trial.
 
         Args:
             trial_id: The trial.
@@ -153,7 +153,7 @@ class TuneBOHB(LibrarySearcher):
         super().on_trial_complete(trial_id, result, error)
 
     def _tell(self, handle: Any, value: Any, result: dict[str, Any]) -> None:
-        pass  # told by budget
+        pass  # results are reported by budget
 
     def on_pause(self, trial_id: str) -> None:
         """Handle a pause of a trial, during which another may run."""

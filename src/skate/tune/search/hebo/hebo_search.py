@@ -19,14 +19,14 @@ _DESIGN_SPACE = "hebo.design_space.design_space"
 
 
 class HEBOSearch(LibrarySearcher):
-    """Suggests what the heteroscedastic evolutionary Bayesian optimization of HEBO suggests.
+    """Suggests configurations with the heteroscedastic evolutionary Bayesian optimization of HEBO.
 
     HEBO suggests batches of `max_concurrent` configurations. Only that many trials run at the same time.
-    A seed fixes its suggestions with the version of pymoo that HEBO requires, 0.6.0; newer ones draw from a generator
-    of their own that cannot be seeded here.
+    With a seed, suggestions are reproducible if the version of pymoo is the one that HEBO requires, 0.6.0. Newer
+    versions draw from their own generator, which cannot be seeded here.
 
     Args:
-        space: A DesignSpace of HEBO; that of the experiment if None.
+        space: A DesignSpace of HEBO; by default, that of the experiment.
         metric: The metric to optimize; the value that a function returns if only the mode is given.
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
@@ -37,7 +37,7 @@ class HEBOSearch(LibrarySearcher):
 
     Raises:
         ImportError: HEBO is not installed.
-        TypeError: `space` is something else.
+        TypeError: `space` has another type.
         ValueError: The search space cannot be expressed, a point has an unknown key, or `max_concurrent` is not a
             positive integer.
     """

@@ -21,16 +21,16 @@ _LIBRARY = "HyperOpt"
 
 
 class HyperOptSearch(LibrarySearcher):
-    """Suggests what the tree-structured Parzen estimator of HyperOpt suggests.
+    """Suggests configurations with the tree-structured Parzen estimator of HyperOpt.
 
     Values of a choice may contain domains.
 
     Args:
-        space: A search space of HyperOpt; that of the experiment if None.
+        space: A search space of HyperOpt; by default, that of the experiment.
         metric: The metric to optimize; the value that a function returns if only the mode is given.
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
-        n_initial_points: Number of random configurations before the model is used.
+        n_initial_points: The number of random configurations before the model is used.
         random_state_seed: The seed.
         gamma: The fraction of configurations that the model considers good.
 

@@ -19,7 +19,7 @@ _LIBRARY = "Nevergrad"
 
 
 class NevergradSearch(LibrarySearcher):
-    """Suggests what an optimizer of Nevergrad suggests.
+    """Suggests configurations with an optimizer of Nevergrad.
 
     Args:
         optimizer: An optimizer, or its class, configured class or name; OnePlusOne, which
@@ -34,9 +34,9 @@ class NevergradSearch(LibrarySearcher):
 
     Raises:
         ImportError: Nevergrad is not installed.
-        TypeError: `optimizer` is something else.
-        ValueError: The search space cannot be expressed, a point has an unknown key, or an argument does not fit
-            to an optimizer that is already created.
+        TypeError: `optimizer` has another type.
+        ValueError: The search space cannot be expressed, a point has an unknown key, or an argument does not match
+            an optimizer that is already created.
     """
 
     LIBRARY: ClassVar = _LIBRARY
@@ -61,7 +61,7 @@ class NevergradSearch(LibrarySearcher):
             optimizer = registry[optimizer]
         created = isinstance(optimizer, nevergrad.optimizers.base.Optimizer)
         if created and optimizer_kwargs:
-            raise ValueError("optimizer_kwargs are for an optimizer class, and an optimizer was passed.")
+            raise ValueError("optimizer_kwargs are for an optimizer class, but an optimizer was passed.")
         if created and space is not None and not isinstance(space, list):
             raise ValueError(
                 "With an optimizer, space must be None or the list of the names of its parameters."

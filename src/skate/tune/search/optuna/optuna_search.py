@@ -25,7 +25,7 @@ _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 
 
 class OptunaSearch(LibrarySearcher):
-    """Suggests what a sampler of Optuna suggests.
+    """Suggests configurations with a sampler of Optuna.
 
     Several objectives are optimized at the same time if metric and mode are lists.
 
@@ -69,11 +69,11 @@ class OptunaSearch(LibrarySearcher):
             raise TypeError(f"storage must be an optuna.storages.BaseStorage, got {type(storage).__name__}.")
         if sampler is not None and seed is not None:
             logger.warning(
-                "The seed is ignored, since the sampler has one of its own: pass it to the sampler."
+                "The seed is ignored, because the sampler has its own: pass the seed to the sampler."
             )
         if callable(space) and evaluated_rewards is not None:
             raise TypeError(
-                "evaluated_rewards need a space of distributions: Optuna must know those of each point."
+                "evaluated_rewards need a space of distributions, because Optuna must know those of each point."
             )
         self._sampler = sampler
         self._study_name = study_name or "optuna"
@@ -149,7 +149,7 @@ class OptunaSearch(LibrarySearcher):
         self, point: dict[str, Any], state: Any, value: Any, intermediate: list[float] | None
     ) -> None:
         if callable(self._space):
-            raise TypeError("Points can be added to a space of distributions only, not to a function.")
+            raise TypeError("Points can be added only to a space of distributions, not to a function.")
         values = None if value is None else list(value) if isinstance(value, list | tuple) else [value]
         self._study.add_trial(
             _load().trial.create_trial(
@@ -183,7 +183,9 @@ def _flatten_space(space: Any) -> Any:
     """Return nested distributions by names such as `optimizer/lr`."""
     optuna = _load()
     if isinstance(space, list):
-        raise TypeError("A list of parameters is no search space: pass distributions by parameter as a dict.")
+        raise TypeError(
+            "A list of parameters is not a search space: pass a dict of distributions by parameter."
+        )
     if not isinstance(space, dict):
         return space
     flat = {format_path(("config", *path)): value for path, value in flatten(space).items()}

@@ -18,18 +18,18 @@ _PRECISION = 1e-12  # of continuous parameters
 
 
 class ZOOptSearch(LibrarySearcher):
-    """Suggests what the SRacos algorithm of ZOOpt suggests.
+    """Suggests configurations with the SRacos algorithm of ZOOpt.
 
     Args:
         algo: "asracos" or "sracos", which are the same algorithm here.
         budget: The number of trials of the experiment.
-        dim_dict: Dimensions of ZOOpt by parameter; those of the experiment if None.
+        dim_dict: Dimensions of ZOOpt by parameter; by default, those of the experiment.
         metric: The metric to optimize; the value that a function returns if only the mode is given.
         mode: "min" or "max".
         points_to_evaluate: Configurations to suggest first.
         parallel_num: The number of trials that run at the same time.
         seed: The seed; drawn from the global state of NumPy if None.
-        **kwargs: Further arguments of `zoopt.Parameter`.
+        **kwargs: Additional arguments of `zoopt.Parameter`.
 
     Raises:
         ImportError: ZOOpt is not installed.
@@ -91,7 +91,7 @@ class ZOOptSearch(LibrarySearcher):
         return dict(zip(self._space, solution.get_x(), strict=True)), solution
 
     def _release(self) -> None:
-        """Let the optimizer continue although it waits for results, since no trial is running."""
+        """Let the optimizer continue although it waits for results, because no trial is running."""
         if self._failed:
             self._complete_failed(0.0)  # all trials failed so far: none is better than another
         self.optimizer.semaphore = 1
@@ -115,7 +115,7 @@ class ZOOptSearch(LibrarySearcher):
         self._complete(handle, loss)
 
     def _tell_failure(self, handle: Any, *, pruned: bool) -> None:
-        # The optimizer counts results, so that it has to be told a value. Until there is one, failures wait.
+        # The optimizer counts results, so it must be told a value for a failure. Until a value is known, failures wait.
         self._failed.append(handle)
         if self._worst is not None:
             self._complete_failed(self._worst)
@@ -160,4 +160,4 @@ def _dimension(parameter: Parameter) -> tuple[Any, ...]:
             return (kinds.DISCRETE, [domain.lower, parameter.last], True)
         if isinstance(domain, Categorical):
             return (kinds.GRID, domain.categories)
-    raise unsupported(_LIBRARY, parameter, "It searches uniform distributions only.")
+    raise unsupported(_LIBRARY, parameter, "It searches only uniform distributions.")
