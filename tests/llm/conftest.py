@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.register_assert_rewrite("tests.llm.engine.engine_contract")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def kernels_have_run() -> None:

@@ -39,12 +39,20 @@ def _model_arguments(command: F) -> F:
     command = click.option(
         "--max-model-len", type=int, help="The most tokens of a prompt and its answer together."
     )(command)
+    command = click.option(
+        "--engine",
+        type=click.Choice(["auto", "torch", "vllm"]),
+        default="auto",
+        show_default=True,
+        help="What runs the model. auto is vLLM if it is installed and there is a GPU.",
+    )(command)
     return click.argument("model")(command)
 
 
 def _engine_kwargs(
     arguments: tuple[str, ...], max_model_len: int | None, quantization: str | None
 ) -> dict[str, Any]:
+    """Return the arguments of the engine that the options ask for."""
     import yaml  # type: ignore[import-untyped]  # no stubs
 
     settings: dict[str, Any] = {"max_model_len": max_model_len, "quantization": quantization}
@@ -66,16 +74,16 @@ def _reported_errors() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _loaded(model: str, settings: dict[str, Any]) -> AsyncIterator[Engine]:
+async def _loaded(model: str, engine: str, settings: dict[str, Any]) -> AsyncIterator[Engine]:
     from skate.llm import load_engine
 
     with _reported_errors():
-        engine: Engine = await asyncio.to_thread(lambda: load_engine(model, **settings))
-    say(engine.describe())
+        loaded = await asyncio.to_thread(lambda: load_engine(model, engine=engine, **settings))
+    say(loaded.describe())
     try:
-        yield engine
+        yield loaded
     finally:
-        await engine.close()
+        await loaded.close()
 
 
 @click.command()
@@ -86,6 +94,7 @@ async def _loaded(model: str, settings: dict[str, Any]) -> AsyncIterator[Engine]
 @click.option("--api-key", "api_keys", multiple=True, help="A key that clients must send. Repeatable.")
 def serve(
     model: str,
+    engine: str,
     max_model_len: int | None,
     quantization: str | None,
     arguments: tuple[str, ...],
@@ -104,6 +113,7 @@ def serve(
     name = name or Path(model).stem
     config = LLMConfig(
         model_loading_config=ModelLoadingConfig(model_id=name, model_source=model),
+        llm_engine=engine,
         engine_kwargs=_engine_kwargs(arguments, max_model_len, quantization),
     )
     options: dict[str, Any] = (
@@ -133,6 +143,7 @@ def serve(
 @click.option("--seed", type=int, help="Repeat the answers of an earlier run with the same seed.")
 def chat(
     model: str,
+    engine: str,
     max_model_len: int | None,
     quantization: str | None,
     arguments: tuple[str, ...],
@@ -155,13 +166,13 @@ def chat(
     messages = [{"role": "system", "content": system}] if system else []
 
     async def talk() -> None:
-        async with _loaded(model, settings) as engine:
+        async with _loaded(model, engine, settings) as loaded:
             questions = iter([message]) if message is not None else _questions()
             while (question := await asyncio.to_thread(next, questions, None)) is not None:
                 messages.append({"role": "user", "content": question})
                 answer = ""
                 with _reported_errors():
-                    async for text in _answer(engine, messages, params):
+                    async for text in _answer(loaded, messages, params):
                         answer += text
                         click.echo(text, nl=False)
                         sys.stdout.flush()
@@ -209,6 +220,7 @@ async def _answer(
 @format_option
 def bench(
     model: str,
+    engine: str,
     max_model_len: int | None,
     quantization: str | None,
     arguments: tuple[str, ...],
@@ -226,10 +238,10 @@ def bench(
     settings |= _engine_kwargs(arguments, max_model_len, quantization)
 
     async def measure() -> dict[str, Any]:
-        async with _loaded(model, settings) as engine:
+        async with _loaded(model, engine, settings) as loaded:
             with _reported_errors():
-                await _generate_at_once(engine, 1, input_tokens, 2)  # warm up
-                return await _generate_at_once(engine, streams, input_tokens, output_tokens)
+                await _generate_at_once(loaded, 1, input_tokens, 2)  # warm up
+                return await _generate_at_once(loaded, streams, input_tokens, output_tokens)
 
     row = asyncio.run(measure())
     if format_ == TABLE:

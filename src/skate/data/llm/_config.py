@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -26,6 +27,7 @@ from skate.data.llm._stage_config import (
     TokenizerStageConfig,
     stage_config,
 )
+from skate.llm import is_vllm_installed
 
 __all__ = [
     "EngineProcessorConfig",
@@ -36,6 +38,7 @@ __all__ = [
     "vLLMEngineProcessorConfig",
 ]
 
+_ENGINES = ("auto", "torch", "vLLM")
 _PLACEMENT_KEYS = ("bundles", "bundle_per_worker", "strategy")
 
 
@@ -107,6 +110,7 @@ class EngineProcessorConfig(ProcessorConfig):
     detokenize_stage: Any = True
     prepare_multimodal_stage: Any = False
     engine_kwargs: dict[str, Any] = Field(default_factory=dict)
+    llm_engine: str = "auto"
     task_type: str = "generate"
 
     @field_validator("model_source", mode="before")
@@ -124,7 +128,20 @@ class EngineProcessorConfig(ProcessorConfig):
         """
         if value not in cls.TASK_TYPES:
             hint = arguments.hint_for_unknown(value, cls.TASK_TYPES)
-            raise ValueError(f"`task_type` is {value!r}, which the embedded engine does not run. {hint}")
+            raise ValueError(f"`task_type` is {value!r}, which no engine runs. {hint}")
+        return value
+
+    @field_validator("llm_engine")
+    @classmethod
+    def validate_llm_engine(cls, value: str) -> str:
+        """Check that there is an engine of this name.
+
+        Args:
+            value: The name.
+        """
+        if value.lower() not in (name.lower() for name in _ENGINES):
+            hint = arguments.hint_for_unknown(value, _ENGINES)
+            raise ValueError(f"`llm_engine` is {value!r}, which is no engine. {hint}")
         return value
 
     @model_validator(mode="after")
@@ -138,7 +155,7 @@ class EngineProcessorConfig(ProcessorConfig):
             object.__setattr__(self, name, stage_config(name, getattr(self, name), kind))
         if self.prepare_multimodal_stage.enabled:
             raise ValueError(
-                "`prepare_multimodal_stage` is enabled, but the embedded engine takes text only: remove it, and put "
+                "`prepare_multimodal_stage` is enabled, but the engines take text only: remove it, and put "
                 "no images or sounds in the messages"
             )
         if len(self._tokenizers) > 1:
@@ -160,14 +177,31 @@ class EngineProcessorConfig(ProcessorConfig):
 
     @property
     def actor_options(self) -> dict[str, Any]:
-        """Options of the actors that run the engine."""
-        return {"runtime_env": self.runtime_env, "accelerator_type": self.accelerator_type}
+        """Options of the actors that run the engine. With vLLM, an actor gets the GPUs that it uses."""
+        options: dict[str, Any] = {
+            "runtime_env": self.runtime_env,
+            "accelerator_type": self.accelerator_type,
+        }
+        return options | ({"num_gpus": self._gpus} if self._gpus else {})
+
+    @property
+    def _gpus(self) -> int:
+        """The GPUs of an engine: none for the torch engine, or if this machine has none."""
+        if self.llm_engine.lower() == "torch" or not is_vllm_installed():
+            return 0
+        import torch
+
+        if not torch.cuda.is_available():
+            return 0
+        sizes = ("tensor_parallel_size", "pipeline_parallel_size")
+        return math.prod(int(self.engine_kwargs.get(name) or 1) for name in sizes)
 
 
 class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's name
     """A processor that runs a model, with the options of vLLM.
 
-    Skate does not use vLLM yet: the model runs in the embedded engine, `skate.llm.load_engine`, on a CPU.
+    vLLM runs the model if it is installed and the actor has a GPU, and the embedded engine otherwise; see
+    `skate.llm.load_engine`.
 
     A row has `messages`, a `prompt` or a `tokenized_prompt`, and perhaps `sampling_params` with vLLM's names, and a
     `model`, which names a LoRA adapter. `prompt`, `num_input_tokens`, `generated_text`, `generated_tokens` and
@@ -177,6 +211,7 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
         model_source: A folder with a model in Hugging Face's format, a GGUF file, or a model id of Hugging Face.
         batch_size: Rows of a batch.
         engine_kwargs: Options of the engine, with vLLM's names; see `skate.llm.load_engine`.
+        llm_engine: The engine: "auto", "torch" or "vLLM". Ray has no such field.
         task_type: "generate" or "embed".
         runtime_env: The runtime environment of the actors.
         max_pending_requests: The most rows that are in the engine of an actor at a time; None for no further limit.
@@ -184,7 +219,7 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
         max_tasks_in_flight_per_actor: How many tasks are queued at or run in an actor.
         should_continue_on_error: Whether the job continues when a row fails. The row keeps its columns and gets the
             reason as `__inference_error__`, which is empty for the others; `postprocess` does not see it.
-        log_engine_metrics: Accepted without effect: the embedded engine exports no metrics from batch jobs.
+        log_engine_metrics: Accepted without effect: engines export no metrics from batch jobs.
         dynamic_lora_loading_path: The local folder whose subfolders are LoRA adapters. Without it, the `model` of a
             row is the path of an adapter.
         placement_group_config: Resources of each actor, as `bundle_per_worker` or as one bundle in `bundles`.
@@ -238,7 +273,7 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
             raise ValueError("`placement_group_config` needs one of `bundles` and `bundle_per_worker`")
         if len(value.get("bundles", [None])) != 1:
             raise ValueError(
-                "`placement_group_config` must have one bundle: the embedded engine runs in one process, got "
+                "`placement_group_config` must have one bundle: an engine runs on one machine, got "
                 f"{value['bundles']}"
             )
         return value
@@ -258,13 +293,14 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
 class SGLangEngineProcessorConfig(EngineProcessorConfig):
     """A processor that runs a model, with the options of SGLang.
 
-    Skate does not use SGLang: the model runs in the embedded engine, `skate.llm.load_engine`, on a CPU. Rows are as in
-    `vLLMEngineProcessorConfig`, and their `sampling_params` may have SGLang's names.
+    Skate does not use SGLang: vLLM or the embedded engine runs the model, as `skate.llm.load_engine` chooses. Rows are
+    as in `vLLMEngineProcessorConfig`, and their `sampling_params` may have SGLang's names.
 
     Args:
         model_source: A folder with a model in Hugging Face's format, a GGUF file, or a model id of Hugging Face.
         batch_size: Rows of a batch.
         engine_kwargs: Options of the engine, with SGLang's or vLLM's names.
+        llm_engine: As in `vLLMEngineProcessorConfig`.
         task_type: "generate".
         runtime_env: The runtime environment of the actors.
         max_pending_requests: The most rows that are in the engine of an actor at a time; None for no further limit.

@@ -18,7 +18,7 @@ from skate.llm import EngineDeadError, GenerationRequest, TokenLogprob, load_eng
 
 __all__ = ["EngineWorker"]
 
-# SGLang's names of engine arguments. None: the argument has no meaning for the embedded engine.
+# SGLang's names of engine arguments. None: the argument has no meaning for our engines.
 _SGLANG_ARGUMENTS = {
     "context_length": "max_model_len",
     "max_running_requests": "max_num_seqs",
@@ -60,7 +60,10 @@ class EngineWorker(RowWorker):
             **chat_template_kwargs,
         }
         self._engine = load_engine(
-            config.model_source, tokenizer=config.tokenizer_source, **_engine_arguments(config.engine_kwargs)
+            config.model_source,
+            engine=config.llm_engine,
+            tokenizer=config.tokenizer_source,
+            **_engine_arguments(config),
         )
         self._numbers = itertools.count()
         self._adapters: dict[str, asyncio.Task[None]] = {}
@@ -74,9 +77,7 @@ class EngineWorker(RowWorker):
             return made | await self._generate(row, tokens, adapter)
         _check_pooling(row.get("pooling_params"))
         if adapter is not None:
-            raise ValueError(
-                f"the embedded engine embeds without adapters, but the row's model is {adapter!r}"
-            )
+            raise ValueError(f"the engine embeds without adapters, but the row's model is {adapter!r}")
         (vector,) = await self._engine.embed([tokens])
         return {**made, "embeddings": np.asarray(vector, dtype=np.float32)}
 
@@ -188,10 +189,14 @@ def _find_adapter(name: str, folder: str | None) -> str:
     return str(path)
 
 
-def _engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def _engine_arguments(config: EngineProcessorConfig) -> dict[str, Any]:
     """Return engine arguments with vLLM's names."""
-    made = {}
-    for name, value in given.items():
+    made: dict[str, Any] = {}
+    if config.task_type == "embed":
+        made["runner"] = "pooling"
+    if getattr(config, "dynamic_lora_loading_path", None) is not None:
+        made["enable_lora"] = True
+    for name, value in config.engine_kwargs.items():
         if name == "disable_radix_cache":
             made["enable_prefix_caching"] = not value
         elif (known := _SGLANG_ARGUMENTS.get(name, name)) is not None:
@@ -218,7 +223,7 @@ def _text_of(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping) or part.get("type") != "text":
-        raise ValueError(f"the embedded engine takes text only, but a message has the part {shown(part)}")
+        raise ValueError(f"the engine takes text only, but a message has the part {shown(part)}")
     return str(part.get("text") or "")
 
 

@@ -22,7 +22,7 @@ _OWN = tuple(each.name for each in fields(SamplingParams) if each.name != "gramm
 _STRUCTURED = ("structured_outputs", "guided_decoding")
 _GRAMMARS = ("json", "json_object", "regex", "choice", "grammar")
 _SGLANG_GRAMMARS = {"json_schema": "json", "regex": "regex"}
-# Parameters that the embedded engine does not have, with the values that ask for nothing.
+# Parameters that the engines do not have, with the values that ask for nothing.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -49,7 +49,7 @@ def sampling_params_of(given: Mapping[str, Any] | None) -> SamplingParams:
 
     Raises:
         ValueError: If a parameter is unknown, and the message names the nearest; or if a value is invalid or asks for
-            something that the embedded engine does not do.
+            something that the engines do not do.
     """
     made: dict[str, Any] = {"max_tokens": VLLM_MAX_TOKENS}
     for name, value in _mapping("sampling_params", given or {}).items():
@@ -65,7 +65,7 @@ def sampling_params_of(given: Mapping[str, Any] | None) -> SamplingParams:
             name = _ALIASES.get(name, name)
             made[name] = _value(name, value)
         elif value not in _UNSUPPORTED[name]:
-            raise ValueError(f"sampling_params[{name!r}] is {value!r}, which the embedded engine does not do")
+            raise ValueError(f"sampling_params[{name!r}] is {value!r}, which the engines do not do")
     return SamplingParams(**made)
 
 

@@ -38,8 +38,10 @@ _WITHOUT_EFFECT = (
     "enable_lora",
     "enforce_eager",
     "gpu_memory_utilization",
+    "max_cpu_loras",
     "max_lora_rank",
     "max_loras",
+    "runner",  # one engine generates and embeds
     "swap_space",
     "trust_remote_code",
 )

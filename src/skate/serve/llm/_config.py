@@ -177,8 +177,9 @@ class LLMConfig(ConfigModel):
     Args:
         model_loading_config: Where the model comes from, and what clients call it.
         llm_engine: The engine: "auto", "torch", "vLLM", an import path such as `"package.module:start"`, or a function.
-            A function takes the configuration and returns a `skate.llm.Engine`.
-        engine_kwargs: Options of the engine.
+            "auto" is vLLM if it is installed and the replica has a GPU; see `skate.llm.load_engine`. A function takes
+            the configuration and returns a `skate.llm.Engine`.
+        engine_kwargs: Options of the engine. With vLLM, the fields of its `AsyncEngineArgs`.
         runtime_env: The runtime environment of the replicas.
         accelerator_type: The type of accelerator that the model needs, such as "H100".
         accelerator_config: The kind of accelerator; see `accelerator_kind` for the default.
