@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from enum import Enum
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -48,7 +48,7 @@ class AsyncEngineArgs:
 class AsyncLLM:
     """Records its calls, and yields the outputs in `outputs`, or raises one that is an error."""
 
-    made: list[AsyncLLM] = []
+    made: ClassVar[list[AsyncLLM]] = []
 
     def __init__(self, arguments: AsyncEngineArgs) -> None:
         self.arguments = arguments

@@ -100,9 +100,9 @@ async def test_values_that_vllm_understands_differently_are_changed(engine: VLLM
 @pytest.mark.parametrize(
     ("grammar", "name", "value"),
     [
-        (Grammar(kind="json"), "json", {"type": "object"}),
-        (Grammar(kind="json_schema", text='{"type": "null"}'), "json", {"type": "null"}),
-        (Grammar(kind="json_schema", text="true"), "json", "true"),
+        (Grammar(kind="json"), "json_object", True),
+        (Grammar(kind="json_schema", text='{"type": "null"}'), "json", '{"type": "null"}'),
+        (Grammar(kind="regex", text="x+"), "regex", "x+"),
         (Grammar(kind="lark", text="start: A"), "grammar", "start: A"),
     ],
 )
@@ -110,10 +110,7 @@ async def test_grammars_are_given_by_kind(
     engine: VLLMEngine, grammar: Grammar, name: str, value: Any
 ) -> None:
     _, (_, _, params, *_) = await run(engine, params={"grammar": grammar})
-    ((found, made),) = vars(params.structured_outputs).items()
-    if isinstance(made, dict):
-        assert "whitespace_pattern" in made.pop("x-guidance")
-    assert (found, made) == (name, value)
+    assert vars(params.structured_outputs) == {name: value}
 
 
 async def test_a_stream_becomes_pieces_and_the_last_has_the_account(engine: VLLMEngine) -> None:
@@ -155,9 +152,7 @@ async def test_log_probabilities_are_in_the_order_of_their_ranks(engine: VLLMEng
         }
 
     logprobs = [found(t9=(-3.0, 7), t4=(-0.1, 1), t5=(-0.2, 2)), found(t5=(-0.2, 2), t4=(-0.1, 1))]
-    (piece,), _ = await run(
-        engine, output("", [9, 5], "length", logprobs=logprobs), params={"logprobs": 2}
-    )
+    (piece,), _ = await run(engine, output("", [9, 5], "length", logprobs=logprobs), params={"logprobs": 2})
     first, second = piece.logprobs
     assert (first.token, first.logprob, first.top) == (9, -3.0, ((4, -0.1), (5, -0.2)))
     assert (second.token, second.logprob, second.top) == (5, -0.2, ((4, -0.1), (5, -0.2)))
@@ -169,8 +164,6 @@ async def test_errors_of_bad_requests_are_value_errors(engine: VLLMEngine) -> No
             await run(engine, error)
     with pytest.raises(ValueError, match=r"temperature must be in \[0, 2\]"):
         await run(engine, params={"temperature": 50.0})
-    with pytest.raises(ValueError, match="json_schema grammar is not valid"):
-        await run(engine, params={"grammar": Grammar(kind="json_schema", text="{")})
     assert await run(engine)
 
 
@@ -260,9 +253,7 @@ async def test_arguments_reach_vllm_beside_those_that_the_interface_needs(folder
     assert (arguments.scheduling_policy, arguments.logprobs_mode) == ("priority", "processed_logprobs")
     assert arguments.structured_outputs_config.backend == "guidance"
     assert engine.max_model_len == 100
-    assert engine.describe() == (
-        "vLLM 0.0 on cuda; LlamaForCausalLM in float32, context of 100 tokens"
-    )
+    assert engine.describe() == ("vLLM 0.0 on cuda; LlamaForCausalLM in float32, context of 100 tokens")
     await engine.close()
     chosen = SimpleNamespace(backend="xgrammar")
     engine = VLLMEngine.load(folder, {"scheduling_policy": "fcfs", "structured_outputs_config": chosen})
@@ -284,7 +275,9 @@ def test_processes_of_vllm_are_not_forked_unless_asked_for(
 
 
 def test_wrong_arguments_and_models_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no engine argument 'max_model_length'\. Did you mean 'max_model_len'"):
+    with pytest.raises(
+        ValueError, match=r"no engine argument 'max_model_length'\. Did you mean 'max_model_len'"
+    ):
         VLLMEngine.load(folder, {"max_model_length": 5})
     with pytest.raises(ValueError, match="does not read GGUF files"):
         VLLMEngine.load(tmp_path / "model.gguf")
@@ -312,7 +305,7 @@ def test_the_engine_is_chosen_and_the_reason_is_told(
     assert choose_engine(folder, "vLLM", {}) == ("vllm", "it was asked for")
     monkeypatch.setattr(loading, "is_vllm_installed", lambda: False)
     assert choose_engine(folder, "auto", {}) == ("torch", "vLLM is not installed")
-    with pytest.raises(ValueError, match="'vlm' is not an engine. Did you mean 'vllm'"):
+    with pytest.raises(ValueError, match=r"'vlm' is not an engine\. Did you mean 'vllm'"):
         choose_engine(folder, "vlm", {})
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,14 @@ SETTINGS: dict[str, Any] = {
     "max_num_seqs": 8,
     "max_num_batched_tokens": 512,
 }
+# vLLM's attention on CPUs has kernels for certain sizes of heads.
+MODEL: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+}
 Load = Callable[..., AbstractContextManager[VLLMEngine]]
 
 
@@ -40,6 +49,12 @@ def load() -> Load:
         asyncio.run(engine.close())
 
     return load
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tracker_of_shared_memory() -> None:
+    """Start the process of Python that vLLM's queues need, and that stays until the end."""
+    resource_tracker.ensure_running()
 
 
 @pytest.fixture(autouse=True)

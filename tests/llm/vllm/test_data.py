@@ -14,7 +14,7 @@ from skate.llm import load_engine
 from tests.conftest import LeakWatch
 from tests.llm.engine.engine_contract import text_of
 from tests.llm.engine.models import write_model
-from tests.llm.vllm.conftest import SETTINGS
+from tests.llm.vllm.conftest import MODEL, SETTINGS
 
 pytestmark = pytest.mark.vllm
 
@@ -29,7 +29,7 @@ def session(leak_watch: LeakWatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("session")
 def test_rows_get_the_text_of_the_torch_engine(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "model", architectures=["LlamaForCausalLM"])
+    folder = write_model(tmp_path / "model", **MODEL)
     processor = build_processor(
         vLLMEngineProcessorConfig(
             model_source=folder,

@@ -16,14 +16,14 @@ from skate.llm._engine.torch_engine import TorchEngine
 from skate.llm._engine.vllm_engine import VLLMEngine
 from tests.llm.engine.engine_contract import TEXT, request, text_of
 from tests.llm.engine.models import write_model
-from tests.llm.vllm.conftest import SETTINGS, Load
+from tests.llm.vllm.conftest import MODEL, SETTINGS, Load
 
 pytestmark = pytest.mark.vllm
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("model"), architectures=["LlamaForCausalLM"])
+    return write_model(tmp_path_factory.mktemp("model"), **MODEL)
 
 
 def engine_processes() -> list[psutil.Process]:
@@ -91,11 +91,15 @@ async def test_embeddings_are_those_of_the_torch_engine(load: Load, folder: Path
 
 
 def test_an_unknown_argument_is_refused_with_the_nearest(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"no engine argument 'max_model_length'\. Did you mean 'max_model_len'"):
+    with pytest.raises(
+        ValueError, match=r"no engine argument 'max_model_length'\. Did you mean 'max_model_len'"
+    ):
         VLLMEngine.load(folder, {"max_model_length": 5})
 
 
 def test_a_model_that_vllm_does_not_know_is_refused(tmp_path: Path) -> None:
-    folder = write_model(tmp_path, architectures=["NobodyForCausalLM"], model_type="nobody")
+    folder = write_model(tmp_path)
+    config = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(config.replace("llama", "nobody"))
     with pytest.raises(ValueError, match="nobody"):
         VLLMEngine.load(folder, SETTINGS)

@@ -20,15 +20,18 @@ from skate.llm import (
 from skate.llm._engine.model_files import open_tokenizer
 from skate.llm._finetune.export import load_trained
 from tests.llm.finetune import models
-from tests.llm.vllm.conftest import Load
+from tests.llm.vllm.conftest import MODEL, Load
 
 pytestmark = pytest.mark.vllm
 
 QUESTIONS = [f"say {word}" for word in models.WORDS] + [
-    f"say {first} and {second}" for first, second in zip(models.WORDS, models.WORDS[1:] + ["red"], strict=True)
+    f"say {first} and {second}"
+    for first, second in zip(models.WORDS, [*models.WORDS[1:], "red"], strict=True)
 ]
 PAIRS = [
-    {"prompt": question, "chosen": "red one", "rejected": "blue two"} for question in QUESTIONS for _ in range(2)
+    {"prompt": question, "chosen": "red one", "rejected": "blue two"}
+    for question in QUESTIONS
+    for _ in range(2)
 ]
 RECIPES: dict[str, dict[str, Any]] = {
     "full": {},
@@ -39,7 +42,12 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return models.make_model(tmp_path_factory.mktemp("models") / "base")
+    return models.make_model(
+        tmp_path_factory.mktemp("models") / "base",
+        hidden_size=MODEL["hidden_size"],
+        num_attention_heads=MODEL["num_attention_heads"],
+        num_key_value_heads=MODEL["num_key_value_heads"],
+    )
 
 
 def config_of(recipe: str, base: Path, folder: Path) -> FinetuneConfig:

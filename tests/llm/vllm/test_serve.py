@@ -12,7 +12,7 @@ import pytest
 from skate.serve.llm import LLMConfig
 from tests.llm.engine.models import write_adapter, write_model
 from tests.llm.serve.conftest import Run
-from tests.llm.vllm.conftest import SETTINGS
+from tests.llm.vllm.conftest import MODEL, SETTINGS
 
 pytestmark = pytest.mark.vllm
 
@@ -22,8 +22,8 @@ MESSAGES = [{"role": "user", "content": "The quick brown fox"}]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    write_model(folder / "model", architectures=["LlamaForCausalLM"])
-    write_adapter(folder / "adapters" / "poet", seed=3)
+    write_model(folder / "model", **MODEL)
+    write_adapter(folder / "adapters" / "poet", seed=3, hidden=MODEL["hidden_size"])
     return folder
 
 
@@ -45,7 +45,9 @@ def client(run_app: Run, folder: Path) -> Iterator[openai.OpenAI]:
 def test_a_stream_gives_the_text_of_the_whole_answer(client: openai.OpenAI) -> None:
     options = {"model": "small", "messages": MESSAGES, "temperature": 0, "max_tokens": 20}
     whole = client.chat.completions.create(**options)
-    chunks = list(client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}))
+    chunks = list(
+        client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True})
+    )
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == whole.choices[0].message.content
     assert text

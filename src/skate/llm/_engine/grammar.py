@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import llguidance
 
 # A model could otherwise write white space up to its last token.
-JSON_DEFAULTS: Any = {"whitespace_pattern": r"[ \n\t]{0,16}"}
+_JSON: Any = {"whitespace_pattern": r"[ \n\t]{0,16}"}
 
 
 class GrammarCompiler:
@@ -51,12 +51,10 @@ class GrammarCompiler:
         try:
             match grammar.kind:
                 case "json":
-                    source = matcher_class.grammar_from_json_schema(
-                        '{"type": "object"}', defaults=JSON_DEFAULTS
-                    )
+                    source = matcher_class.grammar_from_json_schema('{"type": "object"}', defaults=_JSON)
                 case "json_schema":
                     json.loads(grammar.text)
-                    source = matcher_class.grammar_from_json_schema(grammar.text, defaults=JSON_DEFAULTS)
+                    source = matcher_class.grammar_from_json_schema(grammar.text, defaults=_JSON)
                 case "regex":
                     source = matcher_class.grammar_from_regex(grammar.text)
                 case "lark":

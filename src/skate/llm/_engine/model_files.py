@@ -133,6 +133,26 @@ def open_tokenizer(path: str | Path, tokenizer: str | Path | None = None) -> Tex
     return TextTokenizer.from_folder(folder if tokenizer is None else Path(tokenizer), eos_token_ids=eos)
 
 
+def read_weight_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a model's weights by name; empty if it is not on this machine as safetensors.
+
+    Args:
+        path: A folder, or an id on the hub whose files have been loaded.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        import huggingface_hub
+
+        try:
+            folder = Path(huggingface_hub.snapshot_download(str(path), local_files_only=True))
+        except (OSError, ValueError):
+            return {}
+    try:
+        return dict(_Safetensors(folder).shapes())
+    except FileNotFoundError:  # in another format
+        return {}
+
+
 def _open_gguf(path: Path) -> ModelFiles:
     from skate.llm._engine.tokenizer import TextTokenizer
 
@@ -288,6 +308,12 @@ class _Safetensors:
                     target = self._target(name)
                     if target is not None and self.names.get(name) == path:
                         yield target, file.get_tensor(name)
+
+    def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        for path in self.files:
+            with self._open(path) as file:
+                for name in file.keys():  # noqa: SIM118 - a safetensors file is no mapping
+                    yield name, tuple(file.get_slice(name).get_shape())
 
     @staticmethod
     def _target(name: str) -> str | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import math
+import multiprocessing
 import os
 import tempfile
 import threading
@@ -14,8 +16,9 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from skate.llm._engine.adapters import check_adapter
 from skate.llm._engine.api import EngineDeadError, GenerationOutput, GenerationRequest, Tokenizer
-from skate.llm._engine.model_files import is_gguf, open_tokenizer
+from skate.llm._engine.model_files import is_gguf, open_tokenizer, read_weight_shapes
 from skate.llm._engine.request_checks import check_prompt, check_tokens, find_adapter
 from skate.llm._engine.vllm_mapping import VLLM, OutputReader, engine_arguments, sampling_params
 
@@ -26,6 +29,8 @@ _T = TypeVar("_T")
 
 # Seconds without an answer after which the engine counts as stuck. A step on a CPU may compute thousands of tokens.
 _STALL_TIMEOUT, _STALL_TIMEOUT_ON_CPU = 5.0, 60.0
+_JOIN_TIMEOUT = 10.0  # for processes that vLLM has killed
+_log = logging.getLogger("skate.llm")
 
 
 class VLLMEngine:
@@ -51,6 +56,8 @@ class VLLMEngine:
         self._is_closed = False
         self._numbers = itertools.count(1)
         self._adapters: dict[str, Any] = {}
+        self._model = str(arguments.model)
+        self._weight_shapes: dict[str, tuple[int, ...]] | None = None
         self._running: dict[
             str, asyncio.Task[Any] | None
         ] = {}  # by request id; used in the thread of vLLM alone
@@ -72,12 +79,18 @@ class VLLMEngine:
             f"{config.model_config.architecture} in {str(config.model_config.dtype).removeprefix('torch.')}, "
             f"context of {self.max_model_len} tokens"
         )
+        if self._device == "cpu" and self._has_lora:
+            _log.warning(
+                "vLLM 0.32 on a CPU also applies an adapter to requests without one that run beside it "
+                "(vllm-project/vllm#48421): use the torch engine for both"
+            )
         if stall_timeout is None:
             stall_timeout = _STALL_TIMEOUT_ON_CPU if self._device == "cpu" else _STALL_TIMEOUT
         self._stall_timeout = stall_timeout
 
     async def _live(self, arguments: Any, is_started: Future[Any]) -> None:
         """Start vLLM, and run its event loop until the engine is closed."""
+        others = multiprocessing.active_children()
         try:
             engine = self._vllm.AsyncLLM.from_engine_args(arguments)
         except BaseException as error:
@@ -91,6 +104,10 @@ class VLLMEngine:
             if task is not None:
                 task.cancel()
         engine.shutdown()
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.join(_JOIN_TIMEOUT)
+        self._engine = None  # vLLM fails if it is still there when the interpreter ends
 
     @classmethod
     def load(
@@ -230,13 +247,11 @@ class VLLMEngine:
                 "vLLM was started without adapters: load the model with enable_lora=True, and with max_lora_rank if "
                 "the rank of an adapter is more than 16"
             )
-        if not await asyncio.to_thread((Path(path) / "adapter_config.json").exists):
-            raise FileNotFoundError(f"{Path(path) / 'adapter_config.json'} does not exist")
+        # vLLM finds out only in the step that uses the adapter, which would end the engine.
+        folder = await asyncio.to_thread(self._check_adapter, path)
         number = next(self._numbers)
         # A name of its own for each load: vLLM shares prefixes between adapters of equal names.
-        adapter = self._vllm.LoRARequest(
-            lora_name=f"{name}#{number}", lora_int_id=number, lora_path=os.path.abspath(path)
-        )
+        adapter = self._vllm.LoRARequest(lora_name=f"{name}#{number}", lora_int_id=number, lora_path=folder)
         try:
             is_loaded = await self._call(lambda: self._engine.add_lora(adapter))
         except EngineDeadError:
@@ -321,7 +336,9 @@ class VLLMEngine:
             raise self._translate(error) from error
 
     def _translate(self, error: Exception) -> Exception:
-        if isinstance(error, EngineDeadError) or self._engine.errored:
+        if self._is_closed:
+            return EngineDeadError("the engine is closed")
+        if self._engine.errored:
             return EngineDeadError(f"vLLM has failed: {error}")
         if isinstance(error, self._vllm.client_errors):
             return ValueError(str(error))
@@ -379,6 +396,13 @@ class VLLMEngine:
             vector = output.outputs.data.tolist()
         length = math.hypot(*vector) or 1.0
         return [value / length for value in vector]
+
+    def _check_adapter(self, path: str) -> str:
+        """Check that an adapter fits the model, and return its absolute path."""
+        if self._weight_shapes is None:
+            self._weight_shapes = read_weight_shapes(self._model)
+        check_adapter(Path(path), self._weight_shapes)
+        return os.path.abspath(path)
 
     async def _sleep(self, *, weights: bool, kv_cache: bool) -> None:
         if self._running:

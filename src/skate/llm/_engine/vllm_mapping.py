@@ -6,7 +6,6 @@ requests, and nothing of vLLM's servers, which change with each release.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,6 @@ from skate.llm._engine.api import (
     SamplingParams,
     TokenLogprob,
 )
-from skate.llm._engine.grammar import JSON_DEFAULTS
 
 # vLLM's own defaults ignore priorities, and return log-probabilities of another distribution than the sampled one.
 _DEFAULTS = {"scheduling_policy": "priority", "logprobs_mode": "processed_logprobs"}
@@ -208,15 +206,9 @@ def sampling_params(vllm: VLLM, params: SamplingParams, eos_token_ids: Sequence[
 def _structured_outputs(vllm: VLLM, grammar: Grammar) -> Any:
     match grammar.kind:
         case "json":
-            return vllm.StructuredOutputsParams(json={"type": "object", "x-guidance": JSON_DEFAULTS})
+            return vllm.StructuredOutputsParams(json_object=True)
         case "json_schema":
-            try:
-                schema = json.loads(grammar.text)
-            except ValueError as error:
-                raise ValueError(f"the json_schema grammar is not valid: {error}") from None
-            if isinstance(schema, dict):
-                schema = {"x-guidance": JSON_DEFAULTS, **schema}
-            return vllm.StructuredOutputsParams(json=schema if isinstance(schema, dict) else grammar.text)
+            return vllm.StructuredOutputsParams(json=grammar.text)
         case "regex":
             return vllm.StructuredOutputsParams(regex=grammar.text)
         case "lark":
