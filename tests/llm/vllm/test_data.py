@@ -12,7 +12,7 @@ import skate.data
 from skate.data.llm import build_processor, vLLMEngineProcessorConfig
 from skate.llm import load_engine
 from tests.conftest import LeakWatch
-from tests.llm.engine.engine_contract import text_of
+from tests.llm.engine.engine_contract import pieces_of, tokens_in
 from tests.llm.engine.models import write_model
 from tests.llm.vllm.conftest import MODEL, SETTINGS
 
@@ -28,7 +28,7 @@ def session(leak_watch: LeakWatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("session")
-def test_rows_get_the_text_of_the_torch_engine(tmp_path: Path) -> None:
+def test_rows_get_the_tokens_of_the_torch_engine(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", **MODEL)
     processor = build_processor(
         vLLMEngineProcessorConfig(
@@ -46,14 +46,14 @@ def test_rows_get_the_text_of_the_torch_engine(tmp_path: Path) -> None:
     rows = [{"text": text, "temperature": 0.0} for text in PROMPTS]
     made = processor(skate.data.from_items([*rows, {"text": "hot", "temperature": 50.0}])).take_all()
 
-    async def direct() -> list[str]:
+    async def direct() -> list[list[int]]:
         engine = load_engine(folder, engine="torch", num_threads=1)
         try:
-            return [await text_of(engine, text, max_tokens=8) for text in PROMPTS]
+            return [tokens_in(await pieces_of(engine, text, max_tokens=8)) for text in PROMPTS]
         finally:
             await engine.close()
 
     *good, bad = made
-    assert [row["generated_text"] for row in good] == asyncio.run(direct())
+    assert [list(row["generated_tokens"]) for row in good] == asyncio.run(direct())
     assert {row["__inference_error__"] for row in good} == {""}
     assert "temperature must be in [0, 2]" in bad["__inference_error__"]

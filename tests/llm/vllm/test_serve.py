@@ -22,7 +22,7 @@ MESSAGES = [{"role": "user", "content": "The quick brown fox"}]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    write_model(folder / "model", **MODEL)
+    write_model(folder / "model", max_position_embeddings=1024, **MODEL)
     write_adapter(folder / "adapters" / "poet", seed=3, hidden=MODEL["hidden_size"])
     return folder
 
@@ -117,7 +117,7 @@ def test_an_adapter_is_loaded_by_its_name(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"prompt": "x" * 1000}, "256"),
+        ({"prompt": "x" * 5000}, "1024"),
         ({"prompt": "x", "extra_body": {"structured_outputs": {"regex": "(unclosed"}}}, "(?i)grammar"),
     ],
 )

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# Seconds without an answer after which the engine counts as stuck. A step on a CPU may compute thousands of tokens.
-_STALL_TIMEOUT, _STALL_TIMEOUT_ON_CPU = 5.0, 60.0
+# Seconds without an answer after which the engine counts as stuck. vLLM compiles some functions when they are first
+# used, such as the ranks of log-probabilities, and a step on a CPU may compute thousands of tokens.
+_STALL_TIMEOUT, _STALL_TIMEOUT_ON_CPU = 30.0, 60.0
 _JOIN_TIMEOUT = 10.0  # for processes that vLLM has killed
 _log = logging.getLogger("skate.llm")
 
@@ -43,7 +44,7 @@ class VLLMEngine:
         vllm: The names of vLLM.
         arguments: vLLM's `AsyncEngineArgs`.
         tokenizer: The model's tokenizer.
-        stall_timeout: `check_health` fails when vLLM does not answer for this many seconds; None chooses 5 with an
+        stall_timeout: `check_health` fails when vLLM does not answer for this many seconds; None chooses 30 with an
             accelerator, and 60 on a CPU.
     """
 
