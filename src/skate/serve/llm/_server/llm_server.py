@@ -409,7 +409,7 @@ class LLMServer:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """Raise NotImplementedError: the engines have no worker processes.
+        """Raise NotImplementedError: the processes of an engine cannot be called.
 
         Args:
             method: The method of the workers.
@@ -418,7 +418,7 @@ class LLMServer:
             kwargs: The keyword arguments of the method.
         """
         raise NotImplementedError(
-            f"The engine has no worker processes whose method {method!r} could be called."
+            f"The processes of an engine cannot be called, so neither can their method {method!r}."
         )
 
     async def llm_config(self) -> LLMConfig:
