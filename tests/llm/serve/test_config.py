@@ -16,6 +16,7 @@ from skate.serve.llm import (
     LLMServingArgs,
     LoraConfig,
     ModelLoadingConfig,
+    _engines,
     build_dp_deployment,
     build_llm_deployment,
     build_openai_app,
@@ -23,6 +24,7 @@ from skate.serve.llm import (
 )
 from skate.serve.llm._engines import start_engine
 from skate.serve.llm._protocol.base import RequestError
+from skate.serve.llm._server import placement
 from skate.serve.llm.deployment import DPServer, PDDecodeServer
 from skate.serve.llm.openai_api_models import ChatCompletionRequest
 from tests.llm.serve import scripted
@@ -142,11 +144,40 @@ def test_the_engine_is_chosen_by_name_path_or_function() -> None:
         start_engine(make(llm_engine="troch"))
 
 
-def test_an_engine_that_is_not_supported_says_so() -> None:
-    with pytest.raises(
-        NotImplementedError, match="llm_engine='vLLM' is not supported yet: set llm_engine='torch'"
-    ):
-        start_engine(make(llm_engine="vLLM"))
+def test_an_engine_is_loaded_with_the_options_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(_engines, "load_engine", lambda *given, **options: calls.append((*given, options)))
+    start_engine(make())
+    start_engine(
+        make(
+            llm_engine="vLLM",
+            engine_kwargs={"max_model_len": 9, "data_parallel_size": 2, "max_loras": 20},
+            lora_config={"max_num_adapters_per_replica": 8},
+        )
+    )
+    assert calls == [
+        ("tiny", {"engine": "auto", "tokenizer": None}),
+        (
+            "tiny",
+            {
+                "engine": "vLLM",
+                "tokenizer": None,
+                "max_model_len": 9,
+                "enable_lora": True,
+                "max_loras": 20,
+                "max_cpu_loras": 20,
+            },
+        ),
+    ]
+
+
+def test_replicas_get_a_gpu_only_for_an_engine_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement.skate, "cluster_resources", lambda: {"GPU": 4.0})
+    for installed in (True, False):
+        monkeypatch.setattr(placement, "is_vllm_installed", lambda installed=installed: installed)
+        for engine, uses_gpu in (("auto", installed), ("torch", False), ("vLLM", True)):
+            options = LLMServer.get_deployment_options(make(llm_engine=engine))
+            assert options.get("ray_actor_options", {}).get("num_gpus", 0) == uses_gpu
 
 
 def test_deployments_are_named_after_their_models() -> None:

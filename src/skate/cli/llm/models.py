@@ -40,6 +40,13 @@ def _model_arguments(command: F) -> F:
     command = click.option(
         "--max-model-len", type=int, help="The maximum number of tokens of a prompt and its answer."
     )(command)
+    command = click.option(
+        "--engine",
+        type=click.Choice(["auto", "torch", "vllm"]),
+        default="auto",
+        show_default=True,
+        help="What runs the model. auto is vLLM if it is installed and there is a GPU.",
+    )(command)
     return click.argument("model")(command)
 
 
@@ -62,16 +69,16 @@ def _errors_in_one_line() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _load(model: str, settings: dict[str, Any]) -> AsyncIterator[Engine]:
+async def _load(model: str, engine: str, settings: dict[str, Any]) -> AsyncIterator[Engine]:
     from skate.llm import load_engine
 
     with _errors_in_one_line():
-        engine: Engine = await asyncio.to_thread(lambda: load_engine(model, **settings))
-    say(engine.describe())
+        loaded = await asyncio.to_thread(lambda: load_engine(model, engine=engine, **settings))
+    say(loaded.describe())
     try:
-        yield engine
+        yield loaded
     finally:
-        await engine.close()
+        await loaded.close()
 
 
 @click.command()
@@ -82,6 +89,7 @@ async def _load(model: str, settings: dict[str, Any]) -> AsyncIterator[Engine]:
 @click.option("--api-key", "api_keys", multiple=True, help="A key that clients must send. Repeatable.")
 def serve(
     model: str,
+    engine: str,
     max_model_len: int | None,
     quantization: str | None,
     arguments: tuple[str, ...],
@@ -100,6 +108,7 @@ def serve(
     name = name or Path(model).stem
     config = LLMConfig(
         model_loading_config=ModelLoadingConfig(model_id=name, model_source=model),
+        llm_engine=engine,
         engine_kwargs=_engine_kwargs(arguments, max_model_len, quantization),
     )
     options: dict[str, Any] = (
@@ -137,6 +146,7 @@ def serve(
 )
 def chat(
     model: str,
+    engine: str,
     max_model_len: int | None,
     quantization: str | None,
     arguments: tuple[str, ...],
@@ -159,13 +169,13 @@ def chat(
     messages = [{"role": "system", "content": system}] if system else []
 
     async def talk() -> None:
-        async with _load(model, settings) as engine:
+        async with _load(model, engine, settings) as loaded:
             questions = iter([message]) if message is not None else _questions()
             while (question := await asyncio.to_thread(next, questions, None)) is not None:
                 messages.append({"role": "user", "content": question})
                 answer = ""
                 with _errors_in_one_line():
-                    async for text in _answer(engine, messages, params):
+                    async for text in _answer(loaded, messages, params):
                         answer += text
                         click.echo(text, nl=False)
                         sys.stdout.flush()
@@ -213,6 +223,7 @@ async def _answer(
 @format_option
 def bench(
     model: str,
+    engine: str,
     max_model_len: int | None,
     quantization: str | None,
     arguments: tuple[str, ...],
@@ -230,10 +241,10 @@ def bench(
     settings |= _engine_kwargs(arguments, max_model_len, quantization)
 
     async def measure() -> dict[str, Any]:
-        async with _load(model, settings) as engine:
+        async with _load(model, engine, settings) as loaded:
             with _errors_in_one_line():
-                await _measure(engine, 1, input_tokens, 2)  # warm up
-                return await _measure(engine, streams, input_tokens, output_tokens)
+                await _measure(loaded, 1, input_tokens, 2)  # warm up
+                return await _measure(loaded, streams, input_tokens, output_tokens)
 
     row = asyncio.run(measure())
     write_row(row, format_)

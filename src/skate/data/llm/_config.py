@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -26,6 +27,7 @@ from skate.data.llm._stage_config import (
     TokenizerStageConfig,
     stage_config,
 )
+from skate.llm import is_vllm_installed
 
 __all__ = [
     "EngineProcessorConfig",
@@ -36,6 +38,7 @@ __all__ = [
     "vLLMEngineProcessorConfig",
 ]
 
+_ENGINES = ("auto", "torch", "vLLM")
 _PLACEMENT_KEYS = ("bundles", "bundle_per_worker", "strategy")
 
 
@@ -122,6 +125,7 @@ class EngineProcessorConfig(RowProcessorConfig):
     detokenize_stage: Any = True
     prepare_multimodal_stage: Any = False
     engine_kwargs: dict[str, Any] = Field(default_factory=dict)
+    llm_engine: str = "auto"
     task_type: str = "generate"
 
     @field_validator("model_source", mode="before")
@@ -139,7 +143,20 @@ class EngineProcessorConfig(RowProcessorConfig):
         """
         if value not in cls.TASK_TYPES:
             hint = arguments.hint_for_unknown(value, cls.TASK_TYPES)
-            raise ValueError(f"`task_type` is {value!r}, which the embedded engine does not support. {hint}")
+            raise ValueError(f"`task_type` is {value!r}, which the engines do not support. {hint}")
+        return value
+
+    @field_validator("llm_engine")
+    @classmethod
+    def validate_llm_engine(cls, value: str) -> str:
+        """Check that there is an engine of a name.
+
+        Args:
+            value: The name.
+        """
+        if value.lower() not in (name.lower() for name in _ENGINES):
+            hint = arguments.hint_for_unknown(value, _ENGINES)
+            raise ValueError(f"`llm_engine` is {value!r}, which is not an engine. {hint}")
         return value
 
     @model_validator(mode="after")
@@ -153,7 +170,7 @@ class EngineProcessorConfig(RowProcessorConfig):
             object.__setattr__(self, name, stage_config(name, getattr(self, name), kind))
         if self.prepare_multimodal_stage.enabled:
             raise ValueError(
-                "`prepare_multimodal_stage` is enabled, but the embedded engine takes text only: remove it, and send "
+                "`prepare_multimodal_stage` is enabled, but the engines take text only: remove it, and send "
                 "messages without images and audio"
             )
         if len(self._tokenizers) > 1:
@@ -175,14 +192,28 @@ class EngineProcessorConfig(RowProcessorConfig):
 
     @property
     def actor_options(self) -> dict[str, Any]:
-        """Options of the actors that run the engine."""
-        return {**super().actor_options, "runtime_env": self.runtime_env}
+        """Options of the actors that run the engine, with the GPUs that it uses."""
+        options = {**super().actor_options, "runtime_env": self.runtime_env}
+        return options | ({"num_gpus": self._gpus} if self._gpus else {})
+
+    @property
+    def _gpus(self) -> int:
+        """The GPUs of an engine: none if this machine has none."""
+        import torch
+
+        if not torch.cuda.is_available():
+            return 0
+        if self.llm_engine.lower() == "torch" or not is_vllm_installed():
+            return 1
+        sizes = ("tensor_parallel_size", "pipeline_parallel_size")
+        return math.prod(int(self.engine_kwargs.get(name) or 1) for name in sizes)
 
 
 class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's name
     """A processor that runs a model, with the options of vLLM.
 
-    Skate does not use vLLM yet. The model runs in the embedded engine, `skate.llm.load_engine`, on a CPU.
+    vLLM runs the model if it is installed and the actor has a GPU, and the embedded engine otherwise; see
+    `skate.llm.load_engine`.
 
     A row needs `messages`, a `prompt` or a `tokenized_prompt`. It may have `sampling_params` with vLLM's names, and a
     `model`, which names a LoRA adapter. The processor adds `prompt`, `num_input_tokens`, `generated_text`,
@@ -192,6 +223,7 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
         model_source: A folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub.
         batch_size: The number of rows in a batch.
         engine_kwargs: Options of the engine, with vLLM's names; see `skate.llm.load_engine`.
+        llm_engine: The engine: "auto", "torch" or "vLLM". Ray has no such field.
         task_type: "generate" or "embed".
         runtime_env: The runtime environment of the actors.
         max_pending_requests: The maximum number of rows in the engine of an actor; None for no further limit.
@@ -199,7 +231,7 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
         max_tasks_in_flight_per_actor: The maximum number of tasks that run in an actor or are queued for it.
         should_continue_on_error: Whether the job continues when a row fails. The row keeps its columns and gets the
             reason as `__inference_error__`, which is empty in the other rows. `postprocess` does not see failed rows.
-        log_engine_metrics: Has no effect, because the embedded engine exports no metrics from batch jobs.
+        log_engine_metrics: Has no effect, because engines export no metrics from batch jobs.
         dynamic_lora_loading_path: The local folder whose subfolders are LoRA adapters. Without it, the `model` of a
             row is the path of an adapter.
         placement_group_config: The resources of each actor, as `bundle_per_worker` or as one bundle in `bundles`.
@@ -253,7 +285,7 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
             raise ValueError("`placement_group_config` needs either `bundles` or `bundle_per_worker`")
         if len(value.get("bundles", [None])) != 1:
             raise ValueError(
-                "`placement_group_config` must have one bundle, because the embedded engine runs in one process, got "
+                "`placement_group_config` must have one bundle, because an engine runs on one machine, got "
                 f"{value['bundles']}"
             )
         return value
@@ -273,13 +305,14 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
 class SGLangEngineProcessorConfig(EngineProcessorConfig):
     """A processor that runs a model, with the options of SGLang.
 
-    Skate does not use SGLang. The model runs in the embedded engine, `skate.llm.load_engine`, on a CPU. Rows are as in
-    `vLLMEngineProcessorConfig`, and their `sampling_params` may have SGLang's names.
+    Skate does not use SGLang: vLLM or the embedded engine runs the model, as `skate.llm.load_engine` chooses. Rows are
+    as in `vLLMEngineProcessorConfig`, and their `sampling_params` may have SGLang's names.
 
     Args:
         model_source: A folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub.
         batch_size: The number of rows in a batch.
         engine_kwargs: Options of the engine, with SGLang's or vLLM's names.
+        llm_engine: As in `vLLMEngineProcessorConfig`.
         task_type: "generate".
         runtime_env: The runtime environment of the actors.
         max_pending_requests: The maximum number of rows in the engine of an actor; None for no further limit.

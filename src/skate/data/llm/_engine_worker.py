@@ -18,7 +18,7 @@ from skate.llm import EngineDeadError, GenerationRequest, TokenLogprob, load_eng
 
 __all__ = ["EngineWorker"]
 
-# SGLang's names of engine arguments, and vLLM's. None means that the embedded engine ignores the argument.
+# SGLang's names of engine arguments, and vLLM's. None means that the engines ignore the argument.
 _SGLANG_ARGUMENTS = {
     "context_length": "max_model_len",
     "max_running_requests": "max_num_seqs",
@@ -59,7 +59,10 @@ class EngineWorker(RowWorker):
             **chat_template_kwargs,
         }
         self._engine = load_engine(
-            config.model_source, tokenizer=config.tokenizer_source, **_engine_arguments(config.engine_kwargs)
+            config.model_source,
+            engine=config.llm_engine,
+            tokenizer=config.tokenizer_source,
+            **_engine_arguments(config),
         )
         self._numbers = itertools.count()
         self._adapters: dict[str, asyncio.Task[None]] = {}
@@ -73,9 +76,7 @@ class EngineWorker(RowWorker):
             return made | await self._generate(row, tokens, adapter)
         _check_pooling(row.get("pooling_params"))
         if adapter is not None:
-            raise ValueError(
-                f"the embedded engine does not embed with adapters, but the row's model is {adapter!r}"
-            )
+            raise ValueError(f"engines do not embed with adapters, but the row's model is {adapter!r}")
         (vector,) = await self._engine.embed([tokens])
         return {**made, "embeddings": np.asarray(vector, dtype=np.float32)}
 
@@ -185,10 +186,14 @@ def _find_adapter(name: str, folder: str | None) -> str:
     return str(path)
 
 
-def _engine_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def _engine_arguments(config: EngineProcessorConfig) -> dict[str, Any]:
     """Return engine arguments with vLLM's names."""
-    made = {}
-    for name, value in given.items():
+    made: dict[str, Any] = {}
+    if config.task_type == "embed":
+        made["runner"] = "pooling"
+    if getattr(config, "dynamic_lora_loading_path", None) is not None:
+        made["enable_lora"] = True
+    for name, value in config.engine_kwargs.items():
         if name == "disable_radix_cache":
             made["enable_prefix_caching"] = not value
         elif (known := _SGLANG_ARGUMENTS.get(name, name)) is not None:
@@ -215,7 +220,7 @@ def _text_of(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping) or part.get("type") != "text":
-        raise ValueError(f"the embedded engine takes text only, but a message has the part {shown(part)}")
+        raise ValueError(f"the engine takes text only, but a message has the part {shown(part)}")
     return str(part.get("text") or "")
 
 

@@ -22,7 +22,7 @@ _OWN = tuple(each.name for each in fields(SamplingParams) if each.name != "gramm
 _STRUCTURED = ("structured_outputs", "guided_decoding")
 _GRAMMARS = ("json", "json_object", "regex", "choice", "grammar")
 _SGLANG_GRAMMARS = {"json_schema": "json", "regex": "regex"}
-# Parameters that the embedded engine does not support, with the values that have no effect.
+# Parameters that the engines do not support, with the values that have no effect.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -49,7 +49,7 @@ def sampling_params_of(given: Mapping[str, Any] | None) -> SamplingParams:
 
     Raises:
         ValueError: If a parameter is unknown (the message suggests the closest one), or if a value is invalid or not
-            supported by the embedded engine.
+            supported by the engines.
     """
     made: dict[str, Any] = {"max_tokens": VLLM_MAX_TOKENS}
     for name, value in _mapping("sampling_params", given or {}).items():
@@ -65,9 +65,7 @@ def sampling_params_of(given: Mapping[str, Any] | None) -> SamplingParams:
             name = _ALIASES.get(name, name)
             made[name] = _value(name, value)
         elif value not in _UNSUPPORTED[name]:
-            raise ValueError(
-                f"sampling_params[{name!r}] is {value!r}, which the embedded engine does not support"
-            )
+            raise ValueError(f"sampling_params[{name!r}] is {value!r}, which the engines do not support")
     return SamplingParams(**made)
 
 

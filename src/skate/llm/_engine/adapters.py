@@ -83,11 +83,7 @@ def load_adapter(
     """
     from safetensors import safe_open
 
-    settings = read_json(folder / "adapter_config.json")
-    if settings.get("peft_type") != "LORA":
-        raise ValueError(
-            f"the adapter in {folder} is of type {settings.get('peft_type')!r}; only LORA is supported"
-        )
+    settings = _read_settings(folder)
     unsupported = [
         key for key in ("use_dora", "modules_to_save", "alora_invocation_tokens") if settings.get(key)
     ]
@@ -117,6 +113,47 @@ def load_adapter(
             (up.t() * scale).to(device, dtype).contiguous(),
         )
     return Adapter(name, next(_numbers), factors)
+
+
+def check_adapter(folder: Path, weights: Mapping[str, tuple[int, ...]]) -> None:
+    """Check that an adapter fits a model, without loading it.
+
+    Args:
+        folder: A folder that peft has written.
+        weights: The shapes of the model's weights by name. Matrices of other modules are not checked.
+
+    Raises:
+        FileNotFoundError: If a file is missing.
+        ValueError: If the adapter is not a LoRA, or its matrices do not fit the weights.
+    """
+    from safetensors import safe_open
+
+    settings = _read_settings(folder)
+    path = folder / "adapter_model.safetensors"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} does not exist")
+    with safe_open(path, framework="pt") as file:
+        for key in file.keys():  # noqa: SIM118 - the file is no mapping
+            match = _NAME.fullmatch(key)
+            weight = None if match is None else weights.get(f"{match['module']}.weight")
+            if match is None or weight is None or len(weight) != 2:
+                continue
+            shape = tuple(file.get_slice(key).get_shape())
+            outputs, inputs = weight[::-1] if settings.get("fan_in_fan_out") else weight
+            if (shape[-1] != inputs) if match["side"] == "A" else (shape[0] != outputs):
+                raise ValueError(
+                    f"{path} adapts {match['module']!r} with a matrix {match['side']} of shape {shape}, but it has "
+                    f"{inputs} inputs and {outputs} outputs"
+                )
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    settings = read_json(folder / "adapter_config.json")
+    if settings.get("peft_type") != "LORA":
+        raise ValueError(
+            f"the adapter in {folder} is of type {settings.get('peft_type')!r}; only LORA is supported"
+        )
+    return settings
 
 
 def _scale(settings: Mapping[str, Any], module: str, rank: int) -> float:

@@ -35,8 +35,10 @@ _WITHOUT_EFFECT = (
     "distributed_executor_backend",
     "enable_chunked_prefill",
     "enable_lora",
+    "max_cpu_loras",
     "max_lora_rank",
     "max_loras",
+    "runner",  # one engine generates and embeds
     "swap_space",
     "trust_remote_code",
 )

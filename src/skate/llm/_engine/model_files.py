@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,8 @@ GENERATION_CONFIG = "generation_config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-HUB_PATTERNS = ("*.json", "*.safetensors", "*.jinja")
+TOKENIZER_PATTERNS = ("*.json", "*.jinja")
+HUB_PATTERNS = (*TOKENIZER_PATTERNS, "*.safetensors")
 # Buffers in old checkpoints, which models compute themselves.
 IGNORED = re.compile(r".*rotary_emb\.inv_freq|(transformer\.)?h\.\d+\.attn\.(masked_)?bias")
 # The keys of GPT-2's configuration, and the usual keys.
@@ -96,6 +97,62 @@ def open_model(path: str | Path) -> ModelFiles:
     )
 
 
+def is_gguf(path: str | Path) -> bool:
+    """Return whether a model is a GGUF file, or a folder with one in place of a configuration."""
+    place = Path(path)
+    return place.suffix == ".gguf" or (not (place / CONFIG).exists() and any(place.glob("*.gguf")))
+
+
+def open_tokenizer(path: str | Path, tokenizer: str | Path | None = None) -> TextTokenizer:
+    """Open the tokenizer of a model, whatever the format of its weights.
+
+    Args:
+        path: The model: a folder, or an id on the hub.
+        tokenizer: A folder with another tokenizer than the model's.
+
+    Raises:
+        FileNotFoundError: If there is no such folder, or it has no tokenizer.json.
+        ValueError: If a file is corrupt.
+    """
+    from skate.llm._engine.tokenizer import TextTokenizer
+
+    folder = Path(path)
+    if not folder.is_dir() and isinstance(path, str) and HUB_ID.fullmatch(path):
+        folder = _download(path, TOKENIZER_PATTERNS)
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"there is no model at {folder}; give a folder or an id on the Hugging Face hub"
+        )
+    eos: list[int] = []
+    for name in (CONFIG, GENERATION_CONFIG):
+        if (folder / name).exists():
+            config = read_json(folder / name)
+            eos += _eos_ids(config, folder / name)
+            if isinstance(config.get("text_config"), dict):  # a model for text and images
+                eos += _eos_ids(config["text_config"], folder / name)
+    return TextTokenizer.from_folder(folder if tokenizer is None else Path(tokenizer), eos_token_ids=eos)
+
+
+def read_weight_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a model's weights by name; empty if it is not on this machine as safetensors.
+
+    Args:
+        path: A folder, or an id on the hub whose files have been loaded.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        import huggingface_hub
+
+        try:
+            folder = Path(huggingface_hub.snapshot_download(str(path), local_files_only=True))
+        except (OSError, ValueError):
+            return {}
+    try:
+        return dict(_Safetensors(folder).shapes())
+    except FileNotFoundError:  # in another format
+        return {}
+
+
 def _open_gguf(path: Path) -> ModelFiles:
     from skate.llm._engine.tokenizer import TextTokenizer
 
@@ -144,7 +201,7 @@ def _open_folder(folder: Path, name: str) -> ModelFiles:
     )
 
 
-def _download(name: str) -> Path:
+def _download(name: str, patterns: Sequence[str] = HUB_PATTERNS) -> Path:
     try:
         import huggingface_hub
     except ImportError as error:
@@ -153,7 +210,7 @@ def _download(name: str) -> Path:
             " pip install 'skate[llm]'"
         ) from error
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(HUB_PATTERNS)))
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(patterns)))
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
             f"{name!r} is not a local folder, and could not be downloaded from the Hugging Face hub: {error}"
@@ -251,6 +308,12 @@ class _Safetensors:
                     target = self._target(name)
                     if target is not None and self.names.get(name) == path:
                         yield target, file.get_tensor(name)
+
+    def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        for path in self.files:
+            with self._open(path) as file:
+                for name in file.keys():  # noqa: SIM118 - a safetensors file is no mapping
+                    yield name, tuple(file.get_slice(name).get_shape())
 
     @staticmethod
     def _target(name: str) -> str | None:

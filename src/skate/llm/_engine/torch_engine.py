@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from skate._base.suggestions import did_you_mean
 from skate.llm._engine.adapters import Adapter
 from skate.llm._engine.api import EngineDeadError, GenerationOutput, GenerationRequest, Tokenizer
 from skate.llm._engine.blocks import root_hash
@@ -23,6 +22,7 @@ from skate.llm._engine.engine_loop import ActiveRequest, EngineLoop
 from skate.llm._engine.grammar import GrammarCompiler, GrammarMask
 from skate.llm._engine.model import Model, TorchEngineConfig
 from skate.llm._engine.model_files import open_model
+from skate.llm._engine.request_checks import check_prompt, check_tokens, find_adapter
 from skate.llm._engine.sampler import RequestSampler
 from skate.llm._engine.scheduler import Sequence as TokenSequence
 from skate.llm._engine.tokenizer import TextTokenizer
@@ -79,9 +79,7 @@ class TorchEngine:
             files = replace(
                 files, open_tokenizer=lambda: TextTokenizer.from_folder(folder, eos_token_ids=eos)
             )
-        engine = cls(Model(files, settings))
-        _log.info("%s: %s", files.name, engine.describe())
-        return engine
+        return cls(Model(files, settings))
 
     def describe(self) -> str:
         """Describe the engine in one line."""
@@ -214,7 +212,7 @@ class TorchEngine:
         """Check a request, and make what it needs to run."""
         params = request.params
         self._check_prompt(request.prompt, room=self.max_model_len - 1)
-        self._check_tokens("logit_bias", params.logit_bias)
+        check_tokens("logit_bias", params.logit_bias, vocab_size=self._model.config.vocab_size)
         adapter = None if request.adapter is None else self._find_adapter(request.adapter)
         room = self.max_model_len - len(request.prompt)
         eos = () if params.ignore_eos else self.tokenizer.eos_token_ids
@@ -254,26 +252,10 @@ class TorchEngine:
         )
 
     def _check_prompt(self, prompt: Sequence[int], *, room: int) -> None:
-        if not prompt:
-            raise ValueError("the prompt is empty; it must have at least one token")
-        if len(prompt) > room:
-            raise ValueError(
-                f"the prompt has {len(prompt)} tokens, but the context has room for {room}; shorten the prompt or "
-                "raise max_model_len"
-            )
-        self._check_tokens("the prompt", prompt)
-
-    def _check_tokens(self, where: str, tokens: Iterable[int]) -> None:
-        size = self._model.config.vocab_size
-        unknown = next((token for token in tokens if not 0 <= token < size), None)
-        if unknown is not None:
-            raise ValueError(f"{where} has the token {unknown}, but the vocabulary has only {size}")
+        check_prompt(prompt, room=room, vocab_size=self._model.config.vocab_size)
 
     def _find_adapter(self, name: str) -> Adapter:
-        adapters = self._model.adapters
-        if name not in adapters:
-            raise ValueError(f"there is no adapter {name!r}.{did_you_mean(name, adapters)}")
-        return adapters[name]
+        return find_adapter(self._model.adapters, name)
 
     def _compile_grammar(self, request: GenerationRequest) -> GrammarMask:
         assert request.params.grammar is not None

@@ -179,8 +179,9 @@ class LLMConfig(ConfigModel):
     Args:
         model_loading_config: Where to load the model from, and its name in requests.
         llm_engine: The engine: "auto", "torch", "vLLM", an import path such as `"package.module:start"`, or a function.
-            A function takes the configuration and returns a `skate.llm.Engine`.
-        engine_kwargs: Options of the engine.
+            "auto" is vLLM if it is installed and the replica has a GPU; see `skate.llm.load_engine`. A function takes
+            the configuration and returns a `skate.llm.Engine`.
+        engine_kwargs: Options of the engine. With vLLM, the fields of its `AsyncEngineArgs`.
         runtime_env: The runtime environment of the replicas.
         accelerator_type: The type of accelerator that the model needs, such as "H100".
         accelerator_config: The kind of accelerator. By default, it follows from `placement_group_config` and

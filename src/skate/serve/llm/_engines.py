@@ -32,11 +32,8 @@ def start_engine(config: LLMConfig) -> Engine:
 def _factory(choice: str | Callable[..., Any]) -> Callable[[LLMConfig], Engine]:
     if not isinstance(choice, str):
         return choice
-    name = choice.lower()
-    if name in ("auto", "torch"):
-        return _load_torch_engine
-    if name == "vllm":
-        raise NotImplementedError("llm_engine='vLLM' is not supported yet: set llm_engine='torch'.")
+    if choice.lower() in (name.lower() for name in ENGINES):
+        return _load_engine
     if ":" in choice or "." in choice:
         return import_object("llm_engine", choice)  # type: ignore[no-any-return]  # the user's function
     raise ValueError(
@@ -45,10 +42,16 @@ def _factory(choice: str | Callable[..., Any]) -> Callable[[LLMConfig], Engine]:
     )
 
 
-def _load_torch_engine(config: LLMConfig) -> Engine:
+def _load_engine(config: LLMConfig) -> Engine:
     loading = config.model_loading_config
     source = loading.model_source or loading.model_id
     path = source if isinstance(source, str) else source.bucket_uri or loading.model_id
     if "://" in path:
         path = str(download_folder(path))
-    return load_engine(path, tokenizer=loading.tokenizer_source, **config.engine_kwargs)
+    arguments = dict(config.engine_kwargs)
+    arguments.pop("data_parallel_size", None)  # is the number of replicas
+    if config.lora_config is not None:
+        adapters = config.lora_config.max_num_adapters_per_replica
+        most = max(adapters, arguments.get("max_loras", 1))
+        arguments = {"enable_lora": True, "max_cpu_loras": most, **arguments}
+    return load_engine(path, engine=str(config.llm_engine), tokenizer=loading.tokenizer_source, **arguments)

@@ -349,7 +349,7 @@ class LLMServer:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """Raise NotImplementedError, because the engines have no worker processes.
+        """Raise NotImplementedError, because the processes of an engine cannot be called.
 
         Args:
             method: The method of the workers.
@@ -357,7 +357,9 @@ class LLMServer:
             args: The arguments of the method.
             kwargs: The keyword arguments of the method.
         """
-        raise NotImplementedError(f"The engine has no worker processes on which to call {method!r}.")
+        raise NotImplementedError(
+            f"The processes of an engine cannot be called, so neither can their method {method!r}."
+        )
 
     async def llm_config(self) -> LLMConfig:
         """Return the configuration of the model."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import skate
+from skate.llm import is_vllm_installed
 from skate.serve.llm._config import LLMConfig
 
 __all__ = ["deployment_name", "deployment_options"]
@@ -16,6 +17,13 @@ DEFAULT_OPTIONS: dict[str, Any] = {
     "health_check_timeout_s": 10,
 }
 _TARGET_ONGOING_REQUESTS = 64
+
+
+def _may_use_gpus(engine: Any) -> bool:
+    """Return whether an engine uses a GPU if there is one. The torch engine runs on CPUs."""
+    if engine == "auto":
+        return is_vllm_installed()
+    return bool(engine != "torch")
 
 
 def deployment_name(llm_config: LLMConfig) -> str:
@@ -52,7 +60,7 @@ def deployment_options(llm_config: LLMConfig) -> dict[str, Any]:
             options["placement_group_strategy"] = placement.get("strategy", "PACK")
     elif llm_config.accelerator_kind == "gpu" or (
         llm_config.accelerator_kind is None
-        and llm_config.llm_engine not in ("auto", "torch")  # which runs on CPUs
+        and _may_use_gpus(llm_config.llm_engine)
         and skate.cluster_resources().get("GPU", 0)
     ):
         actor.setdefault("num_gpus", llm_config.num_workers)
