@@ -12,7 +12,7 @@ from skate.llm._engine.api import (
     Tokenizer,
     TokenLogprob,
 )
-from skate.llm._engine.loading import load_engine
+from skate.llm._engine.loading import load_engine, load_tokenizer
 from skate.llm._finetune.api import FinetuneResult, finetune
 from skate.llm._finetune.config import DatasetConfig, FinetuneConfig
 
@@ -32,4 +32,5 @@ __all__ = [
     "Tokenizer",
     "finetune",
     "load_engine",
+    "load_tokenizer",
 ]

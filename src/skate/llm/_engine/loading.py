@@ -1,4 +1,4 @@
-"""Loading an engine without importing torch before it is needed."""
+"""Loading an engine or a tokenizer without importing torch before it is needed."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from skate.llm._engine.api import Tokenizer
     from skate.llm._engine.torch_engine import TorchEngine
 
 
@@ -31,3 +32,19 @@ def load_engine(
     except ModuleNotFoundError as error:
         raise ImportError(f"the torch engine needs {error.name}: pip install 'skate[llm]'") from error
     return TorchEngine.load(model, engine_kwargs, tokenizer=tokenizer)
+
+
+def load_tokenizer(model: str | Path) -> Tokenizer:
+    """Load the tokenizer of a model, without its weights.
+
+    Args:
+        model: A folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub.
+
+    Raises:
+        FileNotFoundError: If a file of the model is missing.
+        ImportError: If a package is not installed.
+        ValueError: If a file is corrupt, or the model is of a kind that is not supported.
+    """
+    from skate.llm._engine.model_files import open_model
+
+    return open_model(model).tokenizer

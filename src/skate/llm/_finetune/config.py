@@ -157,6 +157,7 @@ class FinetuneConfig:
         save_total_limit: Checkpoints to keep.
         evals_per_epoch: Evaluations in each epoch.
         eval_steps: Steps between two evaluations; it takes precedence.
+        eval_on_start: Evaluate once before the first step.
         early_stopping_patience: End after so many evaluations without a better loss, and export the best model.
         loss_chunk_size: Tokens whose logits exist at a time.
         seed: Decides the order of rows, the initial adapter and dropout.
@@ -220,6 +221,7 @@ class FinetuneConfig:
     save_total_limit: int | None = 2
     evals_per_epoch: int = 1
     eval_steps: int | None = None
+    eval_on_start: bool = False
     early_stopping_patience: int | None = None
     loss_chunk_size: int = 1024
     seed: int = 42
@@ -402,6 +404,8 @@ class FinetuneConfig:
             raise ValueError("give either val_set_size or test_datasets, not both.")
         if self.early_stopping_patience and not (self.val_set_size or self.test_datasets):
             raise ValueError("early_stopping_patience needs data to evaluate on: set val_set_size.")
+        if self.eval_on_start and not (self.val_set_size or self.test_datasets):
+            raise ValueError("eval_on_start needs data to evaluate on: set val_set_size.")
         if self.lora_target_linear is False and not self.lora_target_modules and self.adapter:
             raise ValueError(
                 "lora_target_linear is false and lora_target_modules is empty: nothing to adapt."
