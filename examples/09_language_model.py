@@ -1,9 +1,9 @@
-"""Teach a small language model the command line of Skate, and serve it: data, tuning, training and serving in one program.
+"""Teach a small language model the command line of Skate: prepare data, tune, train, serve and ask, in one program.
 
-The examples are lines of text such as `list 5 tasks -> skate list tasks --limit 5`. They are streamed into tokens; three
-learning rates are compared for one pass over the data, each on two workers; the best run continues to its end. The model
-before and the model after answer requests that neither has seen, over OpenAI's API. On two cores this takes about three
-minutes. The folder out/ has the model to chat with, and the loss as a picture.
+The examples are lines of text such as `list 5 tasks -> skate list tasks --limit 5`. They are streamed into tokens.
+Three learning rates are compared for one pass over them, each with two workers, and the best run continues to its end.
+The model before and the model after then answer requests that neither has seen, over OpenAI's API. On two cores this
+takes about three minutes. The folder out/ has the model to chat with, and a picture of the losses.
 
     make run
     python examples/09_language_model.py --model path/to/Qwen3-4B    # on each GPU, a worker
@@ -12,6 +12,7 @@ minutes. The folder out/ has the model to chat with, and the loss as a picture.
 
 import argparse
 import importlib.util
+import logging
 import os
 import shutil
 import sys
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress
 from rich.table import Table
 
 os.environ.setdefault("SKATE_PROGRESS", "0")  # this program shows the progress itself
@@ -45,7 +46,7 @@ from skate.train import UserCallback  # noqa: E402
 from skate.tune.integration.ray_train import TuneReportCallback  # noqa: E402
 
 TEXT = Path(__file__).parent / "data" / "commands.txt"
-RATES = (2e-4, 1e-3, 5e-3)
+RATES = (3e-4, 1e-3, 3e-3)
 HELD_OUT = 8  # rows on which the learning rates are compared
 ASKED = 16  # rows that the models are asked, before and after
 # SmolLM2's own template adds a system message, which has more tokens than most of the requests here.
@@ -54,7 +55,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
-console = Console(highlight=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
 seconds: dict[str, float] = {}
 
 
@@ -107,40 +108,44 @@ def read_rows(model: str) -> skate.data.Dataset:
 class Curves(UserCallback, tune.Callback):
     """Collects the reports of all runs, and shows them: as bars on a terminal, as lines elsewhere."""
 
-    def __init__(self, passes: int) -> None:
-        self.reports: dict[float, list[dict[str, Any]]] = {}
-        self.passes = passes
+    def __init__(self) -> None:
+        self.reports: dict[float, list[dict[str, Any]]] = {rate: [] for rate in RATES}
+
+    @contextmanager
+    def shown(self, *rates: float, passes: int) -> Iterator[None]:
+        """Show the progress of some runs."""
         columns = (
             "  rate {task.fields[rate]:<7}",
+            BarColumn(24),
             "{task.completed:.1f} of {task.total} passes",
-            "{task.fields[shown]}",
         )
-        texts = [TextColumn(each) for each in columns]
-        self.bars = Progress(texts[0], BarColumn(24), *texts[1:], console=console, auto_refresh=False)
-        self.tasks: dict[float, Any] = {}
+        bars = Progress(*columns, "{task.fields[losses]}", console=console, disable=not console.is_terminal)
+        self.bars, self.passes = bars, passes
+        self.tasks = {rate: bars.add_task("", total=passes, rate=rate, losses="") for rate in rates}
+        with bars:
+            yield
 
-    def add(self, rate: float, metrics: dict[str, Any], *, total: int) -> None:
-        reports = self.reports.setdefault(rate, [])
-        reports.append(metrics)
-        latest = {name: value for each in reports for name, value in each.items() if "loss" in name}
-        shown = f"held-out loss {latest['eval_loss']:.2f}"
+    def add(self, rate: float, report: dict[str, Any]) -> None:
+        self.reports[rate].append(report)
+        latest = {name: value for each in self.reports[rate] for name, value in each.items()}
+        losses = f"held-out loss {latest['eval_loss']:.2f}"
         if "loss" in latest:
-            shown = f"loss {latest['loss']:.2f}  {shown}"
-        if not console.is_terminal:
-            if "eval_loss" in metrics:
-                console.print(f"  rate {rate:<7} {metrics['epoch']:.0f} of {total} passes  {shown}")
-            return
-        if rate not in self.tasks:
-            self.tasks[rate] = self.bars.add_task("", total=total, rate=rate, shown=shown)
-        self.bars.update(self.tasks[rate], completed=metrics["epoch"], total=total, shown=shown, refresh=True)
+            losses += f", training loss {latest['loss']:.2f}"
+        self.bars.update(self.tasks[rate], completed=report["epoch"], losses=losses)
+        if not console.is_terminal and "eval_loss" in report:
+            console.print(f"  rate {rate:<7} {report['epoch']:.0f} of {self.passes} passes  {losses}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tune.Callback, ()  # Tune stores callbacks with the experiment, and a terminal cannot be stored
 
     def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **info: Any) -> None:
         """Tune has received a report of a trial."""
-        self.add(trial.config["learning_rate"], result, total=1)
+        self.add(trial.config["learning_rate"], result)
 
     def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
         """The workers of the run that continues have made a report."""
-        self.add(run_context.train_loop_config["config"].learning_rate, metrics[0], total=self.passes)
+        (rate,) = self.tasks
+        self.add(rate, metrics[0])
 
 
 def try_rate(config: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -160,8 +165,8 @@ def run_folder(settings: dict[str, Any], rate: float) -> str:
 def compare_rates(settings: dict[str, Any], curves: Curves) -> float:
     """Train one pass with each learning rate; return the one with the lowest loss on held-out rows."""
     results = tune.Tuner(
-        # The trial itself only waits: the CPUs are for its workers.
-        tune.with_resources(tune.with_parameters(try_rate, settings=settings), {"cpu": 0}),
+        # The trial itself only waits: the CPUs are for its workers. It has to ask for something, here a byte.
+        tune.with_resources(tune.with_parameters(try_rate, settings=settings), {"cpu": 0, "memory": 1}),
         param_space={"learning_rate": tune.grid_search(list(RATES))},
         tune_config=tune.TuneConfig(max_concurrent_trials=1),
         run_config=tune.RunConfig(
@@ -232,20 +237,25 @@ def is_command(text: str) -> bool:
     return all(word in options for word in given if word.startswith("-"))
 
 
-def show_answers(rows: list[dict[str, Any]], answers: dict[str, list[str]]) -> None:
-    """Show a few answers side by side, and count those of all."""
-    table = Table("request", *answers, box=None, padding=(0, 2, 0, 2))
+def show_answers(
+    rows: list[dict[str, Any]], answers: dict[str, list[str]], losses: tuple[float, ...]
+) -> None:
+    """Show a few answers side by side, and what is true of all."""
+    table = make_table("request", *answers)
     for number, row in list(enumerate(rows))[:6]:
         table.add_row(row["request"], *(" ".join(each[number].split()) for each in answers.values()))
     console.print(table)
-    table = Table(f"of {len(rows)} requests", *answers, box=None, padding=(0, 2, 0, 2))
-    table.add_row("a command of Skate", *(str(sum(map(is_command, each))) for each in answers.values()))
-    right = [[row["command"] for row in rows], *answers.values()]
-    table.add_row(
-        "the right command",
-        *(str(sum(a == b for a, b in zip(right[0], each, strict=True))) for each in right[1:]),
-    )
+    table = make_table(f"of {len(rows)} answers", *answers)
+    table.add_row("are a command of Skate", *(str(sum(map(is_command, each))) for each in answers.values()))
+    expected = [row["command"] for row in rows]
+    right = [sum(map(str.__eq__, expected, each)) for each in answers.values()]
+    table.add_row("are the right command", *map(str, right))
+    table.add_row("loss on held-out rows", *(f"{loss:.2f}" for loss in losses))
     console.print(table)
+
+
+def make_table(*columns: str) -> Table:
+    return Table(*columns, box=None, padding=(0, 2, 0, 2))
 
 
 # ------------------------------------------------------------ the whole way
@@ -277,6 +287,7 @@ def main() -> None:
     name = Path(base).name.split(".")[0]
     shutil.rmtree(out / "runs", ignore_errors=True)
     begun = time.perf_counter()
+    logging.getLogger("skate").setLevel(logging.WARNING)
     skate.init(log_to_driver=False)
     resources = skate.cluster_resources()
     workers = options.workers or int(resources.get("GPU", 0)) or min(2, int(resources["CPU"]))
@@ -298,20 +309,22 @@ def main() -> None:
         "test_datasets": [{"path": held_out.select_columns(["messages"]), "type": "chat"}],
         "output_dir": str(out / "runs"),
         "adapter": "lora",
-        "lora_r": 8,
-        "sequence_len": 2 * longest,  # two or more rows are packed into a sequence
+        "sequence_len": longest,  # into which short rows are packed
         "num_epochs": options.passes,
         "eval_on_start": True,
         "num_workers": workers,
     }
-    curves = Curves(options.passes)
-    with curves.bars:
-        with phase("tune", f"{len(RATES)} learning rates, one pass each, LoRA on {workers} workers"):
-            rate = compare_rates(settings, curves)
-        with phase("train", f"learning rate {rate} is the best: that run continues"):
-            result = skate.llm.finetune(
-                settings, learning_rate=rate, output_dir=run_folder(settings, rate), callbacks=[curves]
-            )
+    curves = Curves()
+    what = f"{len(RATES)} learning rates, one pass each, LoRA on {workers} workers"
+    with phase("tune", what), curves.shown(*RATES, passes=1):
+        rate = compare_rates(settings, curves)
+    what = f"learning rate {rate} is the best: that run continues"
+    with phase("train", what), curves.shown(rate, passes=options.passes):
+        result = skate.llm.finetune(
+            settings, learning_rate=rate, output_dir=run_folder(settings, rate), callbacks=[curves]
+        )
+    seconds["export"] = result.seconds["export"]
+    seconds["train"] -= seconds["export"]
     shutil.rmtree(out / "model", ignore_errors=True)
     shutil.move(result.path, out / "model")
     plot(curves, out / "loss.png")
@@ -325,12 +338,13 @@ def main() -> None:
         answers = {
             model: ask(client, model, [row["request"] for row in tested]) for model in ("before", "after")
         }
-        show_answers(tested, answers)
+        losses = [report["eval_loss"] for report in curves.reports[rate] if "eval_loss" in report]
+        show_answers(tested, answers, (losses[0], losses[-1]))
     serve.shutdown()
     skate.shutdown()
 
     seconds["other"] = time.perf_counter() - begun - sum(seconds.values())
-    table = Table("phase", "seconds", box=None, padding=(0, 2, 0, 2))
+    table = make_table("phase", "seconds")
     for each, took in {**seconds, "all": sum(seconds.values())}.items():
         table.add_row(each, f"{took:.1f}")
     console.print("\n[bold]time[/bold]")

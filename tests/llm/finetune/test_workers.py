@@ -95,7 +95,7 @@ def try_rate(given: dict[str, Any], config: FinetuneConfig) -> None:
 def test_the_best_trial_of_tune_continues_after_it_was_stopped(config: Make, tmp_path: Path) -> None:
     settings = config(chats(12), val_set_size=4, num_epochs=2, num_workers=2)
     results = tune.Tuner(
-        tune.with_resources(tune.with_parameters(try_rate, config=settings), {"cpu": 0}),
+        tune.with_resources(tune.with_parameters(try_rate, config=settings), {"cpu": 0, "memory": 1}),
         param_space={"learning_rate": tune.grid_search([1e-4, 1e-2])},
         tune_config=tune.TuneConfig(max_concurrent_trials=1),
         run_config=tune.RunConfig(name="tune", storage_path=str(tmp_path), stop={"epoch": 1}, verbose=0),
