@@ -298,8 +298,8 @@ def main() -> None:
         held_out, asked = rest.train_test_split(ASKED)
         longest = rows.max("tokens")
         console.print(
-            f"  {learn.count()} examples of {learn.sum('tokens'):,} tokens to learn from, {held_out.count()} to "
-            f"choose the learning rate, {asked.count()} to ask; the longest has {longest} tokens"
+            f"  {learn.count()} examples with {learn.sum('tokens'):,} tokens to learn, {held_out.count()} to compare "
+            f"learning rates, {asked.count()} to ask"
         )
 
     settings = {
