@@ -12,7 +12,7 @@ from skate.llm._engine.api import (
     Tokenizer,
     TokenLogprob,
 )
-from skate.llm._engine.loading import is_vllm_installed, load_engine
+from skate.llm._engine.loading import is_vllm_installed, load_engine, load_tokenizer
 from skate.llm._finetune.api import FinetuneResult, finetune
 from skate.llm._finetune.config import DatasetConfig, FinetuneConfig
 
@@ -33,4 +33,5 @@ __all__ = [
     "finetune",
     "is_vllm_installed",
     "load_engine",
+    "load_tokenizer",
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from skate.llm import load_tokenizer
 from skate.llm._engine.gguf import GGUFFile
 from skate.llm._engine.model_files import open_model
 from tests.llm.engine import gguf_files
@@ -270,6 +271,12 @@ def test_metadata_of_a_wrong_type_is_refused_by_name(tmp_path: Path) -> None:
                 assert "wrong.gguf" in str(error)  # noqa: PT017
                 refused += 1
     assert refused > 50
+
+
+def test_a_tokenizer_is_loaded_without_the_weights() -> None:
+    tokenizer = load_tokenizer(gguf_files.smollm2())
+    assert tokenizer.decode(tokenizer.encode("skate list actors")) == "skate list actors"
+    assert tokenizer.has_chat_template
 
 
 def test_smollm2_continues_a_sentence() -> None:

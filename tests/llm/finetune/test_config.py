@@ -80,6 +80,7 @@ def test_a_yaml_file_with_axolotls_keys_is_read(tmp_path: Path) -> None:
         ({"rl": "dpo", "datasets": [{"path": "x", "type": "dpo"}]}, "needs adapter: lora"),
         ({"datasets": [{"path": "x", "type": "dpo"}]}, "need rl: dpo"),
         ({"early_stopping_patience": 2}, "set val_set_size"),
+        ({"eval_on_start": True}, "eval_on_start needs data to evaluate on: set val_set_size"),
         ({"load_in_4bit": True}, "needs adapter: qlora"),
         ({"strategy": "zero3"}, "does not use DeepSpeed"),
         ({"special_tokens": {"pad_tok": "x"}}, "Did you mean 'pad_token'?"),

@@ -21,6 +21,7 @@ from skate.llm import (
 )
 from skate.llm._finetune import loop
 from skate.llm._finetune.export import load_trained
+from skate.train import UserCallback
 from tests.llm.finetune.models import chat, chats
 
 Run = Callable[..., FinetuneResult]
@@ -222,6 +223,30 @@ def test_a_run_stops_early_and_exports_the_best_model(run: Run) -> None:
     assert evaluated[-3] == result.best_loss == min(evaluated)
     progress = json.loads((result.checkpoint / "progress.json").read_text())
     assert progress["step"] == len(evaluated) - 2
+
+
+def test_a_run_evaluates_the_base_model_before_the_first_step(run: Run, tmp_path: Path) -> None:
+    keys = {"val_set_size": 4, "num_epochs": 1, "learning_rate": 0.5, "save_model": False}  # the loss grows
+    result = run(chats(12), eval_on_start=True, **keys)
+    first = result.history[0]
+    assert (first["step"], first["epoch"], first["tokens"]) == (0, 0, 0)
+    assert "loss" not in first
+    assert first["eval_loss"] < result.best_loss == result.history[-1]["eval_loss"]
+    without = run(output_dir=tmp_path / "without", **keys)
+    assert without.history == result.history[1:]
+
+
+def test_callbacks_receive_the_reports_of_a_run(config: Callable[..., FinetuneConfig]) -> None:
+    class Collect(UserCallback):
+        def __init__(self) -> None:
+            self.steps: list[int] = []
+
+        def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+            self.steps.append(metrics[0]["step"])
+
+    collect = Collect()
+    finetune(config(max_steps=3), callbacks=[collect], save_model=False)
+    assert collect.steps == [1, 2, 3]
 
 
 def test_preferences_make_the_chosen_answer_more_probable(run: Run, tmp_path: Path) -> None:

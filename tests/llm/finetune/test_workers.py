@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from skate import tune
 from skate.llm import FinetuneConfig, finetune
 from skate.llm._finetune import loop
+from skate.tune.integration.ray_train import TuneReportCallback
 from tests.conftest import LeakWatch
 from tests.llm.finetune.models import chats
 
@@ -81,3 +83,29 @@ def _weights(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     return load_file(folder / "model.safetensors")
+
+
+def try_rate(given: dict[str, Any], config: FinetuneConfig) -> None:
+    output = Path(config.output_dir, str(given["learning_rate"]))
+    finetune(
+        config, learning_rate=given["learning_rate"], output_dir=output, callbacks=[TuneReportCallback()]
+    )
+
+
+def test_the_best_trial_of_tune_continues_after_it_was_stopped(config: Make, tmp_path: Path) -> None:
+    settings = config(chats(12), val_set_size=4, num_epochs=2, num_workers=2)
+    results = tune.Tuner(
+        tune.with_resources(tune.with_parameters(try_rate, config=settings), {"cpu": 0, "memory": 1}),
+        param_space={"learning_rate": tune.grid_search([1e-4, 1e-2])},
+        tune_config=tune.TuneConfig(max_concurrent_trials=1),
+        run_config=tune.RunConfig(name="tune", storage_path=str(tmp_path), stop={"epoch": 1}, verbose=0),
+    ).fit()
+    assert not results.errors
+    assert [result.metrics["epoch"] for result in results] == [1, 1]
+    best = results.get_best_result("eval_loss", "min")
+    assert best.config["learning_rate"] == 1e-2
+    resumed = finetune(settings, learning_rate=1e-2, output_dir=Path(settings.output_dir, "0.01"))
+    whole = finetune(settings, learning_rate=1e-2, output_dir=tmp_path / "whole", save_model=False)
+    assert resumed.history == whole.history
+    assert resumed.path is not None
+    assert (resumed.path / "model.safetensors").is_file()

@@ -1,4 +1,4 @@
-"""Choosing and loading an engine, without importing torch or vLLM before they are needed."""
+"""Choosing and loading an engine or a tokenizer, without importing torch or vLLM before they are needed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from skate._base.suggestions import did_you_mean
-from skate.llm._engine.api import Engine
-from skate.llm._engine.model_files import is_gguf
+from skate.llm._engine.api import Engine, Tokenizer
+from skate.llm._engine.model_files import is_gguf, open_model
 
 ENGINES = ("auto", "torch", "vllm")
 _log = logging.getLogger("skate.llm")
@@ -107,3 +107,17 @@ def _load(
         return TorchEngine.load(model, engine_kwargs, tokenizer=tokenizer)
     except ModuleNotFoundError as error:
         raise ImportError(f"the {choice} engine needs {error.name}: pip install 'skate[llm]'") from error
+
+
+def load_tokenizer(model: str | Path) -> Tokenizer:
+    """Load the tokenizer of a model, without its weights.
+
+    Args:
+        model: A folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub.
+
+    Raises:
+        FileNotFoundError: If a file of the model is missing.
+        ImportError: If a package is not installed.
+        ValueError: If a file is corrupt, or the model is of a kind that is not supported.
+    """
+    return open_model(model).tokenizer

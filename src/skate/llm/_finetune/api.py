@@ -8,7 +8,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from skate.llm._finetune.store import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from skate.llm._finetune.store import Prepared
-    from skate.train import Result
+    from skate.train import Result, UserCallback
 
 log = logging.getLogger("skate.llm")
 
@@ -49,7 +49,7 @@ class FinetuneResult:
     Attributes:
         path: The folder of the trained model; None with `save_model: false`.
         adapter_path: The folder of the adapter alone; None without one.
-        best_loss: The lowest evaluation loss; without evaluation, the lowest training loss.
+        best_loss: The lowest evaluation loss after a training step; without evaluation, the lowest training loss.
         metrics: The last report.
         history: All reports, one dict each.
         seconds: Where the time went: `prepare`, `load_model`, `train`, `evaluate`, `checkpoint`, `export`, `other`.
@@ -77,7 +77,11 @@ class FinetuneResult:
 
 
 def finetune(
-    config: FinetuneConfig | Mapping[str, Any] | str | os.PathLike[str] | None = None, /, **keys: Any
+    config: FinetuneConfig | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    /,
+    *,
+    callbacks: Sequence[UserCallback] = (),
+    **keys: Any,
 ) -> FinetuneResult:
     """Fine-tune a language model, and write the trained model.
 
@@ -86,6 +90,8 @@ def finetune(
 
     Args:
         config: The configuration, a mapping of its keys, or the path of a YAML file.
+        callbacks: Receive the reports of the run. In a trial of Tune,
+            `skate.tune.integration.ray_train.TuneReportCallback` passes them on.
         **keys: Keys of `FinetuneConfig`, which take precedence over those of `config`.
 
     Returns:
@@ -96,7 +102,7 @@ def finetune(
             run or a run with another configuration.
         skate.train.TrainingFailedError: If workers failed more than `max_failures` times.
     """
-    return _Run(config_of(config, keys)).run()
+    return _Run(config_of(config, keys), callbacks).run()
 
 
 def config_of(config: Any, keys: Mapping[str, Any]) -> FinetuneConfig:
@@ -116,10 +122,11 @@ def config_of(config: Any, keys: Mapping[str, Any]) -> FinetuneConfig:
 class _Run:
     """One call of `finetune`."""
 
-    def __init__(self, config: FinetuneConfig) -> None:
+    def __init__(self, config: FinetuneConfig, callbacks: Sequence[UserCallback]) -> None:
         from skate.llm._finetune.base_model import with_model_folder
 
         self._config = config = with_model_folder(config)
+        self._callbacks = list(callbacks)
         self._output = Path(config.output_dir).absolute()
         self._seconds: dict[str, float] = {}
 
@@ -222,6 +229,7 @@ class _Run:
             run_config=RunConfig(
                 name=config.run_folder.name,
                 storage_path=str(self._output),
+                callbacks=self._callbacks,
                 checkpoint_config=CheckpointConfig(num_to_keep=config.save_total_limit, **by_loss),
                 failure_config=FailureConfig(max_failures=config.max_failures),
                 worker_runtime_env={"preload": _preloaded(config)} if workers and not use_gpu else None,
@@ -256,7 +264,7 @@ class _Run:
         history = _history(config.run_folder)
         worker = trained.return_value
         times = {**self._seconds, **worker["seconds"]}
-        evaluated = [row["eval_loss"] for row in history if "eval_loss" in row]
+        evaluated = [row["eval_loss"] for row in history if "eval_loss" in row and row["step"] > 0]
         assert trained.metrics is not None
         return FinetuneResult(
             path=config.model_folder if config.save_model else None,
@@ -281,15 +289,24 @@ class _Run:
 
 def workers_of(config: FinetuneConfig) -> tuple[int, bool]:
     """Return the number of workers, and whether they have a GPU each."""
-    import torch
-
-    gpus = torch.cuda.device_count() if config.use_gpu is not False else 0
+    gpus = _count_gpus(config.num_workers) if config.use_gpu is not False else 0
     if config.use_gpu and not gpus:
         raise ValueError("use_gpu is true, but torch finds no GPU on this machine.")
     workers = config.num_workers if config.num_workers is not None else max(1, gpus)
     if config.use_gpu is None and gpus < workers:
         return workers, False
     return workers, bool(gpus)
+
+
+def _count_gpus(workers: int | None) -> int:
+    """Return the GPUs that workers may use. A trial of Tune or the driver of a cluster may have none of its own."""
+    import torch
+
+    import skate
+
+    if workers == 0 or not skate.is_initialized() or not torch.backends.cuda.is_built():
+        return torch.cuda.device_count()
+    return int(skate.cluster_resources().get("GPU", 0))
 
 
 def _cpus_for(workers: int) -> int:

@@ -157,6 +157,7 @@ class FinetuneConfig:
         save_total_limit: The number of checkpoints to keep.
         evals_per_epoch: The number of evaluations in each epoch.
         eval_steps: The number of steps between two evaluations; it takes precedence over `evals_per_epoch`.
+        eval_on_start: Whether to evaluate once before the first step.
         early_stopping_patience: Stop after this many evaluations without a better loss, and export the best model.
         loss_chunk_size: The number of tokens whose logits are in memory at a time.
         seed: The seed of the order of rows, the initial adapter and dropout.
@@ -220,6 +221,7 @@ class FinetuneConfig:
     save_total_limit: int | None = 2
     evals_per_epoch: int = 1
     eval_steps: int | None = None
+    eval_on_start: bool = False
     early_stopping_patience: int | None = None
     loss_chunk_size: int = 1024
     seed: int = 42
@@ -402,6 +404,8 @@ class FinetuneConfig:
             raise ValueError("give either val_set_size or test_datasets, not both.")
         if self.early_stopping_patience and not (self.val_set_size or self.test_datasets):
             raise ValueError("early_stopping_patience needs data to evaluate on: set val_set_size.")
+        if self.eval_on_start and not (self.val_set_size or self.test_datasets):
+            raise ValueError("eval_on_start needs data to evaluate on: set val_set_size.")
         if self.lora_target_linear is False and not self.lora_target_modules and self.adapter:
             raise ValueError(
                 "lora_target_linear is false and lora_target_modules is empty: nothing to adapt."

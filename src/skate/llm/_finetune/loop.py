@@ -75,6 +75,10 @@ class Trainer:
     def run(self) -> None:
         """Train until the last step, or until the loss stops improving."""
         config, progress = self.config, self.progress
+        if config.eval_on_start and progress.step == 0:
+            with self._timed("evaluate"):
+                evaluation = self._evaluate()
+            self._report({"step": 0, "epoch": 0.0, "tokens": 0, **evaluation}, saves=False)
         while progress.step < self.plan.steps and not progress.is_hopeless(config.early_stopping_patience):
             with self._timed("train"):
                 loss, norm, rate = self._train_step(progress.step)
