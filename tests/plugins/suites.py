@@ -6,8 +6,8 @@ A suite is chosen by the folder of a test module, or by a mark of the module, wh
 - `ray`: runs on a Ray cluster too, in `make ray`;
 - `ray_more`: runs on a Ray cluster too, in `make ray-more`.
 
-Without `--suite` everything runs but the frameworks. The marks are read from the text of a module, because importing it
-may need packages that are not installed.
+Without `--suite` everything runs but the frameworks, and the clients of language models, which need environments of
+their own. The marks are read from the text of a module, because importing it may need packages that are not installed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ TESTS = Path(__file__).parents[1]
 # The suite of a folder. Other folders belong to the engines; modules without a folder are programs.
 FOLDERS = {
     "chaos": "programs",
+    "clients": "clients",
     "compat": "programs",
     "data": "data",
     "frameworks": "frameworks",
@@ -33,14 +34,28 @@ FOLDERS = {
 CHECKS = "test_architecture.py"  # `make check`
 CORE = {"base", "contract", "engine"}
 ON_RAY = ("contract", "engine/ray")
-SUITES = ("core", "engines", "programs", "data", "serve", "train", "llm", "frameworks", "ray", "ray-more")
+SUITES = (
+    "core",
+    "engines",
+    "programs",
+    "data",
+    "serve",
+    "train",
+    "llm",
+    "frameworks",
+    "clients",
+    "ray",
+    "ray-more",
+)
 
 _MARKS = re.compile(r"^pytestmark = .*", re.MULTILINE)
 _MARK = re.compile(r"pytest\.mark\.(frameworks|ray_more|ray)\b")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--suite", choices=SUITES, help="run one suite (default: all but frameworks)")
+    parser.addoption(
+        "--suite", choices=SUITES, help="run one suite (default: all but frameworks and clients)"
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -60,7 +75,7 @@ def _is_in(suite: str | None, path: Path, marks: set[str]) -> bool:
     folder = path.parts[0] if len(path.parts) > 1 else ""
     own = "frameworks" if "frameworks" in marks else FOLDERS.get(folder, "engines" if folder else "programs")
     if suite is None:
-        return own != "frameworks"
+        return own not in ("frameworks", "clients")
     if suite == "core":
         return folder in CORE and not path.is_relative_to("engine/ray")
     if suite == "ray":
