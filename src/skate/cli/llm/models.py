@@ -206,6 +206,11 @@ async def _answer(
 @click.option("--streams", default=16, show_default=True, help="Requests that run at a time.")
 @click.option("--input-tokens", default=64, show_default=True, help="Tokens of each prompt.")
 @click.option("--output-tokens", default=64, show_default=True, help="Tokens of each answer.")
+@click.option(
+    "--text",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --quantization: a text for the perplexity. Default: a part of Skate's guide.",
+)
 @format_option
 def bench(
     model: str,
@@ -215,12 +220,13 @@ def bench(
     streams: int,
     input_tokens: int,
     output_tokens: int,
+    text: Path | None,
     format_: str,
 ) -> None:
     """Measure how fast a model generates on this machine.
 
     MODEL is a folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub. The prompts
-    are random tokens, and share no prefix.
+    are random tokens, and share no prefix. With --quantization, the perplexity on a text shows what it costs.
     """
     settings = {"max_num_seqs": streams, "max_num_batched_tokens": max(256, streams)}
     settings |= _engine_kwargs(arguments, max_model_len, quantization)
@@ -232,10 +238,26 @@ def bench(
                 return await _generate_at_once(engine, streams, input_tokens, output_tokens)
 
     row = asyncio.run(measure())
+    if quantization is not None:
+        row |= _quantization_cost(model, quantization, text)
     if format_ == TABLE:
         write_block(row)
     else:
         write_json(row)
+
+
+def _quantization_cost(model: str, quantization: str, text: Path | None) -> dict[str, Any]:
+    """Return the perplexity with and without a quantization."""
+    from skate.llm._engine.perplexity import compare_perplexity
+
+    with _reported_errors():
+        found = compare_perplexity(model, text=None if text is None else text.read_text(encoding="utf-8"))
+    before, after = found["float32"], found[quantization]
+    return {
+        "perplexity_float32": round(before, 3),
+        f"perplexity_{quantization}": round(after, 3),
+        "perplexity_change_percent": round(100 * (after / before - 1), 2),
+    }
 
 
 async def _generate_at_once(engine: Engine, streams: int, inputs: int, outputs: int) -> dict[str, Any]:
