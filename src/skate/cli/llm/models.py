@@ -248,7 +248,7 @@ def bench(
 
 def _quantization_cost(model: str, quantization: str, text: Path | None) -> dict[str, Any]:
     """Return the perplexity with and without a quantization."""
-    from skate.llm._engine.perplexity import compare_perplexity
+    from skate.llm._perplexity import compare_perplexity
 
     with _reported_errors():
         found = compare_perplexity(model, text=None if text is None else text.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from skate.llm._engine import perplexity
+from skate.llm import _perplexity as perplexity
 from skate.llm._engine.model_files import open_model
 from tests.llm.engine.models import write_model
 
