@@ -45,11 +45,11 @@ def main() -> None:
             tools=[price],
             model=model(
                 model=name,
-                openai_client=AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=120),
+                openai_client=AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=500),
             ),
             # The SDK drops the requirement after the first call, so that the model can answer.
             model_settings=ModelSettings(
-                tool_choice="required", parallel_tool_calls=False, temperature=0, max_tokens=60
+                tool_choice="required", parallel_tool_calls=False, temperature=0, max_tokens=40
             ),
         )
         result = Runner.run_sync(agent, "How much are two apples?", max_turns=6)

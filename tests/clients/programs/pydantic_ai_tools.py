@@ -36,7 +36,7 @@ def price(item: Literal["apple", "pear"], count: Literal[1, 2, 3]) -> str:
 def main() -> None:
     url, name = sys.argv[1:]
     model = OpenAIChatModel(name, provider=OpenAIProvider(base_url=f"{url}/v1", api_key="none"))
-    settings = {"temperature": 0.0, "max_tokens": 80, "parallel_tool_calls": False}
+    settings = {"temperature": 0.0, "max_tokens": 40, "parallel_tool_calls": False}
     agent = Agent(model, output_type=Offer, tools=[price], system_prompt="You sell fruit.")
     result = agent.run_sync(
         "How much are two apples?", model_settings=settings, usage_limits=UsageLimits(request_limit=8)
