@@ -51,10 +51,11 @@ PYTEST = $(BIN)/python -m pytest --durations 5 --durations-min 5 $(ORDER)
 SEEDS ?= 1 2 3 4 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test-core test steady frameworks ray ray-more check format docs bench compat compat-vllm ray-docs chaos clean
+.PHONY: help setup run test-core test steady frameworks ray ray-more check format docs bench compat compat-openai compat-vllm \
+  ray-docs chaos clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.frameworks $(VENV)/.bench ## build .venv with every package that any target needs
 
@@ -119,6 +120,17 @@ steady: $(VENV)/.test ## `make test` once for each of SEEDS, in random order, be
 frameworks: $(VENV)/.frameworks ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray
 	$(call timed,$(PYTEST) --suite frameworks $(ARGS))
 
+# Clients of language models run in small environments of their own: OpenAI's client in its last two major versions, and
+# two libraries for agents.
+CLIENTS := openai-2 openai-3 agents
+$(CLIENTS:%=.venv-%/.ready): .venv-%/.ready: tests/clients/requirements/%.txt $(VENV)/.python
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(@D)
+	$(BIN)/uv pip install --quiet --python $(@D)/bin/python --requirements $<
+	@touch $@
+
+compat-openai: $(VENV)/.test $(CLIENTS:%=.venv-%/.ready) ## OpenAI's client, two versions, and libraries for agents, against skate.serve.llm
+	$(call timed,$(PYTEST) --suite clients $(ARGS))
+
 ray: $(VENV)/.test ## the contract of the engines, and a part of datasets, training, tuning and Serve, on a Ray cluster of three nodes
 	$(call timed,$(ON_RAY) --suite ray $(ARGS))
 
@@ -169,6 +181,6 @@ chaos: $(VENV)/.test ## kill drivers, nodes and workers at random points, and lo
 	$(BIN)/python -m pytest tests/chaos -m chaos $(ARGS)
 
 clean: ## remove everything these targets made
-	rm -rf $(VENV) $(VLLM_VENV) $(OUT) bench/.venv-ray bench/.venv-serving bench/out build dist
+	rm -rf $(VENV) $(VLLM_VENV) $(CLIENTS:%=.venv-%) $(OUT) bench/.venv-ray bench/.venv-serving bench/out build dist
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -470,6 +470,13 @@ ROWS: tuple[Row, ...] = (
         alone=True,
     ),
     Row(
+        name="llm_int4_perplexity",
+        title="llm: perplexity that weights of 4 bits add",
+        program="llm",
+        unit="%",
+        alone=True,
+    ),
+    Row(
         name="serve_up",
         title="serve: serve.run to the first answer",
         program="serve",

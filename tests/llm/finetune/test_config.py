@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,13 @@ def test_a_yaml_file_with_axolotls_keys_is_read(tmp_path: Path) -> None:
         ({"early_stopping_patience": 2}, "set val_set_size"),
         ({"eval_on_start": True}, "eval_on_start needs data to evaluate on: set val_set_size"),
         ({"load_in_4bit": True}, "needs adapter: qlora"),
-        ({"strategy": "zero3"}, "does not use DeepSpeed"),
+        ({"strategy": "zero2"}, "Did you mean 'zero3'?"),
+        ({"deepspeed": {"zero_optimization": {"stage": 2}}}, "fine-tuning uses stage 3"),
+        ({"deepspeed": {"optimizer": {"type": "Adam"}}}, "optimizer is decided by optimizer, learning_rate"),
+        ({"deepspeed": {"fp16": {"enabled": True}}}, "fp16 is decided by bf16"),
+        ({"deepspeed": {"bf16": {"enabled": True}}, "bf16": False}, "bf16 is True, but bf16 of the config"),
+        ({"deepspeed": "missing.json"}, "which cannot be read"),
+        ({"deepspeed": {}, "strategy": "fsdp2"}, "deepspeed needs strategy: zero3, not fsdp2"),
         ({"special_tokens": {"pad_tok": "x"}}, "Did you mean 'pad_token'?"),
         ({"optimizer": "sgd"}, "optimizer is 'sgd'"),
     ],
@@ -103,3 +110,27 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
     file.write_text("- a\n- b\n")
     with pytest.raises(ValueError, match="must contain a mapping"):
         FinetuneConfig.from_yaml(file)
+
+
+def test_settings_of_deepspeed_are_read_from_a_file_for_transformers(tmp_path: Path) -> None:
+    file = tmp_path / "zero3.json"
+    file.write_text(
+        json.dumps(
+            {
+                "zero_optimization": {"stage": 3, "overlap_comm": True, "reduce_bucket_size": "auto"},
+                "bf16": {"enabled": True},
+                "fp16": {"enabled": "auto", "loss_scale": 0},
+                "gradient_clipping": "auto",
+                "train_batch_size": "auto",
+                "wall_clock_breakdown": False,
+            }
+        )
+    )
+    made = make(deepspeed=str(file))
+    assert made.strategy == "zero3"
+    assert made.bf16 is True
+    assert made.deepspeed == {
+        "zero_optimization": {"stage": 3, "overlap_comm": True},
+        "wall_clock_breakdown": False,
+    }
+    assert FinetuneConfig.of(made.as_dict()) == made

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from skate.air import _optional
 from skate.llm import (
     FinetuneConfig,
     FinetuneResult,
@@ -336,3 +337,20 @@ def test_a_gguf_file_is_a_base_model(run: Run, tmp_path: Path, monkeypatch: pyte
     assert losses(result)[-1] < losses(result)[0]
     assert result.path is not None
     assert (result.path / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "package"),
+    [
+        ({"adapter": "qlora"}, "bitsandbytes"),
+        ({"adapter": "qlora"}, "accelerate"),
+        ({"strategy": "zero3"}, "deepspeed"),
+    ],
+)
+def test_a_missing_package_is_named_before_anything_is_written(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], package: str
+) -> None:
+    monkeypatch.setattr(_optional, "_is_installed", lambda name: name != package)
+    with pytest.raises(ImportError, match=f"needs {package}: pip install {package}"):
+        run(chats(2), **keys)
+    assert not (tmp_path / "out").exists()

@@ -220,6 +220,11 @@ async def _answer(
 @click.option("--streams", default=16, show_default=True, help="The number of concurrent requests.")
 @click.option("--input-tokens", default=64, show_default=True, help="The number of tokens of each prompt.")
 @click.option("--output-tokens", default=64, show_default=True, help="The number of tokens of each answer.")
+@click.option(
+    "--text",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --quantization: a text for the perplexity. Default: a part of Skate's guide.",
+)
 @format_option
 def bench(
     model: str,
@@ -230,12 +235,13 @@ def bench(
     streams: int,
     input_tokens: int,
     output_tokens: int,
+    text: Path | None,
     format_: str,
 ) -> None:
     """Measure how fast a model generates on this machine.
 
     MODEL is a folder with a model in Hugging Face's format, a GGUF file, or an id on the Hugging Face hub. The prompts
-    are random tokens without a common prefix.
+    are random tokens without a common prefix. With --quantization, the perplexity on a text shows what it costs.
     """
     settings = {"max_num_seqs": streams, "max_num_batched_tokens": max(256, streams)}
     settings |= _engine_kwargs(arguments, max_model_len, quantization)
@@ -247,7 +253,23 @@ def bench(
                 return await _measure(loaded, streams, input_tokens, output_tokens)
 
     row = asyncio.run(measure())
+    if quantization is not None:
+        row |= _quantization_cost(model, quantization, text)
     write_row(row, format_)
+
+
+def _quantization_cost(model: str, quantization: str, text: Path | None) -> dict[str, Any]:
+    """Return the perplexity with and without a quantization."""
+    from skate.llm._perplexity import compare_perplexity
+
+    with _errors_in_one_line():
+        found = compare_perplexity(model, text=None if text is None else text.read_text(encoding="utf-8"))
+    before, after = found["float32"], found[quantization]
+    return {
+        "perplexity_float32": round(before, 3),
+        f"perplexity_{quantization}": round(after, 3),
+        "perplexity_change_percent": round(100 * (after / before - 1), 2),
+    }
 
 
 async def _measure(engine: Engine, streams: int, inputs: int, outputs: int) -> dict[str, Any]:

@@ -131,10 +131,11 @@ class _Run:
         self._seconds: dict[str, float] = {}
 
     def run(self) -> FinetuneResult:
-        from skate.llm._finetune.base_model import check_context
+        from skate.llm._finetune.base_model import check_context, check_packages
         from skate.llm._finetune.export import export
 
         start = time.perf_counter()
+        check_packages(self._config)
         check_context(self._config)
         resumes = self._begin()
         with self._timed("prepare"):
@@ -304,7 +305,8 @@ def _count_gpus(workers: int | None) -> int:
 
     import skate
 
-    if workers == 0 or not skate.is_initialized() or not torch.backends.cuda.is_built():
+    is_built = bool(torch.backends.cuda.is_built())  # type: ignore[no-untyped-call]
+    if workers == 0 or not skate.is_initialized() or not is_built:
         return torch.cuda.device_count()
     return int(skate.cluster_resources().get("GPU", 0))
 
@@ -331,7 +333,9 @@ def _preloaded(config: FinetuneConfig) -> list[str]:
     from skate.llm._finetune.base_model import read_model_config
 
     kind = read_model_config(config.base_model).model_type
-    modules = ("transformers.modeling_utils", f"transformers.models.{kind}.modeling_{kind}", "peft")
+    modules = ["transformers.modeling_utils", f"transformers.models.{kind}.modeling_{kind}", "peft"]
+    if config.strategy == "zero3":
+        modules.append("deepspeed")
     return [name for name in modules if _is_importable(name)]
 
 

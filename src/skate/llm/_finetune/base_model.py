@@ -112,6 +112,19 @@ def read_model_config(path: str) -> Any:
     return import_transformers().AutoConfig.from_pretrained(path)
 
 
+def check_packages(config: FinetuneConfig) -> None:
+    """Check that the packages of a method are installed, before workers need them.
+
+    Raises:
+        ImportError: If one is not.
+    """
+    if config.load_in_4bit:
+        _optional.require("bitsandbytes", "adapter: qlora")
+        _optional.require("accelerate", "adapter: qlora")
+    if config.strategy == "zero3":
+        _optional.require("deepspeed", "strategy: zero3")
+
+
 def check_context(config: FinetuneConfig) -> None:
     """Check that the base model exists, and that sequences fit into its context.
 
@@ -201,22 +214,23 @@ def stop_ids(model: Any, tokenizer: Any, template_stop: int | None) -> list[int]
     return list(dict.fromkeys(int(each) for each in found if each is not None))
 
 
-def quantization_config(config: FinetuneConfig) -> Any:
+def quantization_config(config: FinetuneConfig, *, bf16: bool) -> Any:
     """Return the quantization config of transformers for the base model, or None.
 
-    Raises:
-        ImportError: If bitsandbytes is not installed.
+    Args:
+        config: The configuration.
+        bf16: Whether to compute in bfloat16.
     """
     if not config.load_in_4bit:
         return None
-    _optional.require("bitsandbytes", "adapter: qlora")
+    check_packages(config)
     import torch
 
     return import_transformers().BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16 if config.bf16 else torch.float32,
+        bnb_4bit_compute_dtype=torch.bfloat16 if bf16 else torch.float32,
     )
 
 

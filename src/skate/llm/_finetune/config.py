@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from skate._base.suggestions import did_you_mean
+from skate.llm._finetune.zero_settings import read_zero_settings
 
 DATA_TYPES = ("chat", "instruction", "text", "preference")
 SCHEDULERS = ("cosine", "linear", "constant")
-STRATEGIES = ("ddp", "fsdp2")
+STRATEGIES = ("ddp", "fsdp2", "zero3")
 
 # Other names of keys. Those of LLaMA-Factory come first, then older and rarer ones of axolotl.
 ALIASES = {
@@ -164,7 +165,8 @@ class FinetuneConfig:
         num_workers: The number of workers; 0 trains in this process. Defaults to the number of GPUs, or 1.
         use_gpu: Whether each worker gets a GPU. By default, workers get GPUs if there are enough.
         max_failures: How many times the run restarts from its latest checkpoint after a failure.
-        strategy: `ddp` keeps a copy of the model on each worker; `fsdp2` shards it.
+        strategy: `ddp` keeps a copy of the model on each worker; `fsdp2` shards it; so does `zero3`, with DeepSpeed.
+        deepspeed: DeepSpeed's settings for `zero3`, which they imply: a mapping, or the path of a JSON file.
         save_model: Write the trained model to `output_dir/model` at the end.
 
     Raises:
@@ -229,6 +231,7 @@ class FinetuneConfig:
     use_gpu: bool | None = None
     max_failures: int = 0
     strategy: str = "ddp"
+    deepspeed: Any = None
     save_model: bool = True
 
     def __post_init__(self) -> None:
@@ -339,6 +342,21 @@ class FinetuneConfig:
         if self.sample_packing is None:
             set_(self, "sample_packing", self.rl is None)
         set_(self, "optimizer", OPTIMIZERS.get(self.optimizer, self.optimizer))
+        if self.strategy == "deepspeed":
+            set_(self, "strategy", "zero3")
+        if self.deepspeed is not None:
+            self._convert_deepspeed()
+
+    def _convert_deepspeed(self) -> None:
+        settings = read_zero_settings(self.deepspeed)
+        narrow = settings.pop("bf16", {}).get("enabled")
+        if narrow is not None and self.bf16 == "auto":
+            object.__setattr__(self, "bf16", narrow)
+        elif narrow is not None and narrow != bool(self.bf16):
+            raise ValueError(f"deepspeed: bf16 is {narrow}, but bf16 of the configuration is {self.bf16}.")
+        object.__setattr__(self, "deepspeed", settings)
+        if self.strategy == "ddp":
+            object.__setattr__(self, "strategy", "zero3")
 
     def _check_numbers(self) -> None:
         for name in ("sequence_len", "micro_batch_size", "gradient_accumulation_steps", "lora_r"):
@@ -375,11 +393,6 @@ class FinetuneConfig:
         _choice("adapter", self.adapter, ("lora", "qlora", None))
         _choice("rl", self.rl, ("dpo", None))
         _choice("bf16", self.bf16, ("auto", "full", True, False))
-        if self.strategy in ("zero3", "deepspeed"):
-            raise ValueError(
-                f"strategy is {self.strategy!r}: fine-tuning does not use DeepSpeed. `fsdp2` shards weights, "
-                "gradients and optimizer states in the same way."
-            )
         _choice("strategy", self.strategy, STRATEGIES)
         if not self.datasets:
             raise ValueError("datasets is empty: name at least one file to train on.")
@@ -412,6 +425,8 @@ class FinetuneConfig:
             )
         if self.load_in_4bit and self.adapter is None:
             raise ValueError("load_in_4bit needs adapter: qlora: quantized weights cannot be trained.")
+        if self.deepspeed is not None and self.strategy != "zero3":
+            raise ValueError(f"deepspeed needs strategy: zero3, not {self.strategy}.")
         if self.load_in_4bit and self.strategy != "ddp":
             raise ValueError(f"adapter: qlora works with strategy: ddp, not {self.strategy}.")
 

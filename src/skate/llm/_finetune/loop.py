@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate.llm._finetune.config import FinetuneConfig
 from skate.llm._finetune.packing import (
@@ -25,6 +25,9 @@ from skate.llm._finetune.packing import (
 )
 from skate.llm._finetune.schedule import Intervals, Progress, learning_rate
 from skate.llm._finetune.store import Prepared, open_prepared
+
+if TYPE_CHECKING:
+    from skate.llm._finetune.strategies import Strategy
 
 
 def train_worker(settings: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +70,7 @@ class Trainer:
             if config.sample_packing:
                 check_isolation(config, self.model, self.device)
             self.strategy = distribute(config, self.model, self.device)
-            self.optimizer = make_optimizer(config, self.strategy.module, self.device)
+            self.optimizer = self.strategy.attach(make_optimizer(config, self.model, self.device))
             self.progress = self._resume()
 
     # ------------------------------------------------------------ the run
@@ -128,11 +131,9 @@ class Trainer:
             with strategy.accumulating(last=number == len(micros) - 1):
                 loss, _ = self._forward(micro)
                 # Gradients are averaged over the workers; the factor turns the average into a sum.
-                (loss * (self.workers / items)).backward()
+                strategy.backward(loss * (self.workers / items))
             total += loss.detach() / items
-        norm = self._clip()
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        norm = strategy.step(self.optimizer, config.max_grad_norm)
         self.progress.tokens += self.plan.trained_tokens(step)
         return total, norm, rate
 
@@ -152,15 +153,6 @@ class Trainer:
         with autocast(self.config, self.device):
             result = self.strategy.module(**batch)
         return result if isinstance(result, tuple) else (result, None)
-
-    def _clip(self) -> Any:
-        """Clip the norm of the gradients. Return the norm before clipping, without waiting for the device."""
-        import torch
-
-        weights = [each for each in self.strategy.module.parameters() if each.grad is not None]
-        limit = self.config.max_grad_norm or math.inf
-        norm: Any = torch.nn.utils.clip_grad_norm_(weights, limit)
-        return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
 
     def _evaluate(self) -> dict[str, float]:
         """Return the loss on the evaluation rows."""
@@ -288,7 +280,7 @@ def build_model(config: FinetuneConfig, device: Any) -> Any:
         config.base_model,
         dtype=weight_dtype(config, device),
         attn_implementation=config.attn_implementation,
-        quantization=quantization_config(config),
+        quantization=quantization_config(config, bf16=uses_bf16(config, device)),
         device=device,
     )
     fit_embeddings(base, load_tokenizer(config), config)
@@ -316,12 +308,16 @@ def check_isolation(config: FinetuneConfig, module: Any, device: Any) -> float:
     return difference
 
 
-def distribute(config: FinetuneConfig, model: Any, device: Any) -> Any:
+def distribute(config: FinetuneConfig, model: Any, device: Any) -> Strategy:
     """Return the model, distributed over the workers as the configuration says."""
     import torch
 
     from skate.llm._finetune.strategies import Replicated, Sharded
 
+    if config.strategy == "zero3":
+        from skate.llm._finetune.zero import ZeroSharded
+
+        return ZeroSharded(model, device, config, bf16=uses_bf16(config, device))
     if config.strategy == "fsdp2":
         return Sharded(model, device, compute=torch.bfloat16 if uses_bf16(config, device) else None)
     return Replicated(model, device)
@@ -334,11 +330,12 @@ def make_optimizer(config: FinetuneConfig, module: Any, device: Any) -> Any:
     trained = [each for each in module.parameters() if each.requires_grad]
     assert config.learning_rate is not None
     assert config.weight_decay is not None
+    groups: list[dict[str, Any]] = [
+        {"params": [each for each in trained if each.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [each for each in trained if each.ndim <= 1], "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(
-        [
-            {"params": [each for each in trained if each.ndim > 1], "weight_decay": config.weight_decay},
-            {"params": [each for each in trained if each.ndim <= 1], "weight_decay": 0.0},
-        ],
+        [group for group in groups if group["params"]],
         lr=config.learning_rate,
         betas=(config.adam_beta1, config.adam_beta2),
         eps=config.adam_epsilon,

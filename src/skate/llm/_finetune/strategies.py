@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,61 @@ _OPTIMIZER = "optimizer.pt"
 _PROGRESS = "progress.json"
 
 
-class Replicated:
+class Strategy(Protocol):
+    """How a model is distributed: what the training loop uses of it."""
+
+    is_sharded: bool  # whether every worker stores a part of the state, instead of rank 0 all of it
+    module: Any  # what the loop calls
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> Any:
+        """Return the optimizer that updates the distributed weights."""
+        ...
+
+    def accumulating(self, *, last: bool) -> AbstractContextManager[None]:
+        """Return a context for a backward pass, which exchanges gradients only with the last one of a step."""
+        ...
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of a loss."""
+        ...
+
+    def step(self, optimizer: Any, max_norm: float) -> Any:
+        """Update the weights with gradients of at most this norm (0: of any), and return the norm they had."""
+        ...
+
+    def save(self, folder: Path, optimizer: Any, progress: Progress) -> None:
+        """Write the state."""
+        ...
+
+    def load(self, folder: Path, optimizer: Any) -> Progress:
+        """Load what `save` has written."""
+        ...
+
+
+class _TorchOptimizer:
+    """The steps of strategies whose gradients and optimizer are torch's own."""
+
+    module: Any
+
+    def attach(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """Return the optimizer itself."""
+        return optimizer
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of a loss."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def step(self, optimizer: torch.optim.Optimizer, max_norm: float) -> torch.Tensor:
+        """Update the weights, and return the norm of the gradients without waiting for the device."""
+        weights = [each for each in self.module.parameters() if each.grad is not None]
+        norm: Any = torch.nn.utils.clip_grad_norm_(weights, max_norm or math.inf)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        found: torch.Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        return found
+
+
+class Replicated(_TorchOptimizer):
     """A copy of the model on each worker, with averaged gradients (DDP). Rank 0 saves the state."""
 
     is_sharded = False
@@ -41,18 +96,18 @@ class Replicated:
 
     def save(self, folder: Path, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
         """Save the trained weights, the optimizer and the progress. Called on rank 0."""
-        _safetensors().save_file(trained_weights(self.plain), folder / WEIGHTS)
+        write_weights(folder, trained_weights(self.plain))
         torch.save(optimizer.state_dict(), folder / _OPTIMIZER)
-        _write_progress(folder, progress)
+        write_progress(folder, progress)
 
     def load(self, folder: Path, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the state that `save` has written."""
         load_weights(self.plain, _safetensors().load_file(folder / WEIGHTS))
         optimizer.load_state_dict(torch.load(folder / _OPTIMIZER, map_location="cpu", weights_only=True))
-        return _read_progress(folder)
+        return read_progress(folder)
 
 
-class Sharded:
+class Sharded(_TorchOptimizer):
     """A shard of every weight on each worker (FSDP2). Every worker saves its shard of the state."""
 
     is_sharded = True
@@ -83,7 +138,7 @@ class Sharded:
         with _quiet():
             save({"model": weights, "optimizer": states}, checkpoint_id=folder / SHARDS)
         if dist.get_rank() == 0:
-            _write_progress(folder, progress)
+            write_progress(folder, progress)
 
     def load(self, folder: Path, optimizer: torch.optim.Optimizer) -> Progress:
         """Load the state that `save` has written with any number of workers."""
@@ -100,15 +155,12 @@ class Sharded:
             optim_state_dict=states,
             options=StateDictOptions(strict=False),
         )
-        return _read_progress(folder)
+        return read_progress(folder)
 
     def _state(self, optimizer: torch.optim.Optimizer) -> tuple[Any, Any]:
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 
         return get_state_dict(self.module, optimizer, options=StateDictOptions(ignore_frozen_params=True))
-
-
-Strategy = Replicated | Sharded
 
 
 def trained_weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -145,6 +197,11 @@ def load_weights(module: torch.nn.Module, weights: dict[str, torch.Tensor]) -> N
         weight.copy_(weights[name])
 
 
+def write_weights(folder: Path, weights: dict[str, torch.Tensor]) -> None:
+    """Write the trained weights into a checkpoint."""
+    _safetensors().save_file(weights, folder / WEIGHTS)
+
+
 def read_weights(folder: Path) -> dict[str, torch.Tensor]:
     """Return the trained weights of a checkpoint, by name."""
     if (folder / WEIGHTS).is_file():
@@ -171,11 +228,13 @@ def _layers(module: torch.nn.Module) -> list[torch.nn.Module]:
     return max(lists, key=lambda each: len(each), default=[])
 
 
-def _write_progress(folder: Path, progress: Progress) -> None:
+def write_progress(folder: Path, progress: Progress) -> None:
+    """Write how far a run is into a checkpoint."""
     (folder / _PROGRESS).write_text(json.dumps(dataclasses.asdict(progress)), encoding="utf-8")
 
 
-def _read_progress(folder: Path) -> Progress:
+def read_progress(folder: Path) -> Progress:
+    """Return how far the run of a checkpoint was."""
     return Progress(**json.loads((folder / _PROGRESS).read_text(encoding="utf-8")))
 
 
