@@ -1,0 +1,86 @@
+"""The package of the example, a small embedding model, and a folder of documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = str(ROOT / "examples")
+sys.path.insert(0, EXAMPLES)
+
+DOCUMENTS = {
+    "arrays.md": "# Objects\n\nLarge arrays are shared without copies.\n\n## Spilling\n\nObjects spill to disk.\n",
+    "actors.txt": "Actors keep state between calls.\n\nAn actor restarts after a crash.\n",
+    "serve/page.html": "<h1>Serving</h1><p>Replicas answer requests.</p><script>hidden()</script>",
+}
+WORDS = (
+    "arrays shared copies large without objects spill disk actors keep state between calls actor restarts crash \
+replicas answer requests serving spilling gate open say poison onerror alert img banana"
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def package_of_the_example() -> Iterator[None]:
+    """Let tests of other folders not find the package."""
+    yield
+    sys.path.remove(EXAMPLES)
+
+
+@pytest.fixture(scope="session")
+def embeddings(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the folder of a model whose vectors are sums of random vectors of words, and zero for unknown words."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel
+
+    folder = tmp_path_factory.mktemp("embeddings") / "model"
+    vocabulary = {
+        word: number
+        for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted(set(WORDS.split()))])
+    }
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    torch.manual_seed(0)
+    model = BertModel(
+        BertConfig(
+            vocab_size=len(vocabulary),
+            hidden_size=64,
+            num_hidden_layers=0,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=256,
+        )
+    )
+    with torch.no_grad():
+        layer = model.embeddings
+        torch.nn.init.normal_(layer.word_embeddings.weight)
+        layer.word_embeddings.weight[:4] = 0
+        layer.position_embeddings.weight.zero_()
+        layer.token_type_embeddings.weight.zero_()
+    model.save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 128}))
+    return str(folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with the documents."""
+    return write_documents(tmp_path / "documents")
+
+
+def write_documents(folder: Path) -> Path:
+    for name, text in DOCUMENTS.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
