@@ -35,8 +35,8 @@ def package_of_the_example() -> Iterator[None]:
 def embeddings(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the folder of a model whose vectors are sums of random vectors of words, and zero for unknown words."""
     import torch
+    from safetensors.torch import save_file
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import BertConfig, BertModel
 
     folder = tmp_path_factory.mktemp("embeddings") / "model"
     vocabulary = {
@@ -49,24 +49,21 @@ def embeddings(tmp_path_factory: pytest.TempPathFactory) -> str:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    torch.manual_seed(0)
-    model = BertModel(
-        BertConfig(
-            vocab_size=len(vocabulary),
-            hidden_size=64,
-            num_hidden_layers=0,
-            num_attention_heads=4,
-            intermediate_size=64,
-            max_position_embeddings=256,
-        )
+    words = torch.randn(len(vocabulary), 64, generator=torch.Generator().manual_seed(0))
+    words[:4] = 0
+    weights = {
+        "word_embeddings.weight": words,
+        "position_embeddings.weight": torch.zeros(256, 64),
+        "token_type_embeddings.weight": torch.zeros(2, 64),
+        "LayerNorm.weight": torch.ones(64),
+        "LayerNorm.bias": torch.zeros(64),
+    }
+    folder.mkdir()
+    save_file(
+        {f"embeddings.{name}": weight for name, weight in weights.items()}, folder / "model.safetensors"
     )
-    with torch.no_grad():
-        layer = model.embeddings
-        torch.nn.init.normal_(layer.word_embeddings.weight)
-        layer.word_embeddings.weight[:4] = 0
-        layer.position_embeddings.weight.zero_()
-        layer.token_type_embeddings.weight.zero_()
-    model.save_pretrained(folder)
+    config = {"model_type": "bert", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 0}
+    (folder / "config.json").write_text(json.dumps(config))
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 128}))
     return str(folder)

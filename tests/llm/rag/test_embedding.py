@@ -33,6 +33,12 @@ def test_minilm_knows_what_a_question_is_about() -> None:
 REFERENCE = [-0.038177, 0.032911, -0.005459, 0.014370]
 
 
+def test_a_model_of_another_kind_is_refused(embeddings: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "mpnet", "hidden_act": "gelu"}')
+    with pytest.raises(ValueError, match="is a mpnet model with gelu: embeddings need a BERT model"):
+        SentenceEncoder(str(tmp_path))
+
+
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         FileNotFoundError, match=r"not the folder of an embedding model: it has no config\.json"

@@ -20,7 +20,8 @@ from tests.llm.rag.conftest import DOCUMENTS, ROOT
 
 @pytest.fixture(scope="module", autouse=True)
 def session(leak_watch: LeakWatch) -> Iterator[None]:
-    with leak_watch.shared_session(num_cpus=2):
+    """Use one process, because each ingest starts an actor that imports torch. The killed program uses several."""
+    with leak_watch.shared_session(engine="inline", num_cpus=2):
         yield
 
 
