@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import time
 from collections.abc import AsyncIterator
@@ -22,6 +23,8 @@ from rag.store import Passage, Store
 from skate import serve
 from skate.serve.llm import LLMConfig, build_llm_deployment
 from skate.serve.llm.openai_api_models import ChatCompletionRequest, ErrorResponse
+
+logger = logging.getLogger("rag")
 
 CANDIDATES = 12  # passages that are reranked
 SOURCES = 3  # passages that the model sees
@@ -233,8 +236,8 @@ class Assistant:
             async for event in self.answer(question):
                 yield f"data: {json.dumps(event)}\n\n"
         except Exception as error:  # the stream has begun, so its status cannot tell
+            logger.exception("A question failed.")
             yield f"data: {json.dumps({'type': 'error', 'error': str(error)})}\n\n"
-            raise
 
 
 def generator_config(model: str | None = None) -> LLMConfig:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +27,7 @@ OPTIONS = (
     "--no-first-run",
     "--remote-debugging-port=0",
 )
-PATIENCE_S = 60
+PATIENCE_S = 30
 
 
 @contextmanager
@@ -36,14 +38,17 @@ def open_browser() -> Iterator[str]:
         pytest.skip("needs Chromium: apt-get install chromium-headless-shell")
     profile = tempfile.mkdtemp()
     process = subprocess.Popen(
-        [program, *OPTIONS, f"--user-data-dir={profile}"], stderr=subprocess.PIPE, text=True
+        [program, *OPTIONS, f"--user-data-dir={profile}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stderr is not None
     try:
         line = next(line for line in process.stderr if line.startswith("DevTools listening on "))
         yield line.split()[-1]
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGKILL)  # the program may be a script that starts the browser
         process.communicate()
         shutil.rmtree(profile, ignore_errors=True)
 
@@ -61,6 +66,7 @@ class Page:
         self._socket: ClientConnection = connect(browser, max_size=None, compression=None)
         self._calls = 0
         self._session: str | None = None
+        self._loads = 0
         self.dialogs: list[str] = []
         self.errors: list[str] = []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
@@ -83,8 +89,10 @@ class Page:
 
     def open(self, url: str) -> None:
         """Open a page, and wait until it is loaded."""
+        loads = self._loads
         self._call("Page.navigate", url=url)
-        self.wait_for("document.readyState === 'complete' && location.href !== 'about:blank'")
+        while self._loads == loads:
+            self._note(json.loads(self._socket.recv(timeout=PATIENCE_S)))
 
     def run(self, script: str) -> Any:
         """Return the value of an expression, or of the promise that it gives."""
@@ -99,7 +107,6 @@ class Page:
             const observer = new MutationObserver(check);
             const all = {{ subtree: true, childList: true, characterData: true, attributes: true }};
             observer.observe(document, all);
-            document.addEventListener("readystatechange", check);
             check();
         }})""")
 
@@ -140,7 +147,9 @@ class Page:
             self._note(answer)
 
     def _note(self, event: dict[str, Any]) -> None:
-        if event["method"] == "Page.javascriptDialogOpening":
+        if event["method"] == "Page.loadEventFired":
+            self._loads += 1
+        elif event["method"] == "Page.javascriptDialogOpening":
             self.dialogs.append(event["params"]["message"])
         elif event["method"] == "Runtime.exceptionThrown":
             self.errors.append(str(event["params"]["exceptionDetails"]))

@@ -19,8 +19,8 @@ DOCUMENTS = {
     "serve/page.html": "<h1>Serving</h1><p>Replicas answer requests.</p><script>hidden()</script>",
 }
 WORDS = (
-    "arrays shared copies large without objects spill disk actors keep state between calls actor restarts crash \
-replicas answer requests serving spilling gate open say poison onerror alert img banana"
+    "actor actors alert answer arrays banana between calls copies crash disk img keep large objects onerror poison "
+    "replicas requests restarts serving shared spill spilling state without"
 )
 
 
@@ -33,7 +33,7 @@ def package_of_the_example() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def embeddings(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the folder of a model whose vectors are sums of random vectors of words, and zero for unknown words."""
+    """Return the folder of a model for which texts are similar if they share words. Unknown words do not count."""
     import torch
     from safetensors.torch import save_file
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -49,7 +49,7 @@ def embeddings(tmp_path_factory: pytest.TempPathFactory) -> str:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    words = torch.randn(len(vocabulary), 64, generator=torch.Generator().manual_seed(0))
+    words = torch.eye(len(vocabulary), 64)
     words[:4] = 0
     weights = {
         "word_embeddings.weight": words,

@@ -10,10 +10,11 @@ from tests.llm.serve.scripted import ScriptedEngine
 
 
 class QuestionEngine(ScriptedEngine):
-    """Takes the command from the question behind the passages."""
+    """Takes the command from the question behind the passages. `quote …` generates the beginning of the passages."""
 
     def _command(self, request: GenerationRequest) -> str:
-        return super()._command(request).rpartition("Question: ")[2]
+        passages, _, question = super()._command(request).rpartition("Question: ")
+        return passages if question.startswith("quote ") else question
 
 
 def start(config: LLMConfig) -> Any:

