@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,10 @@ class Page:
     """
 
     def __init__(self, browser: str, *, width: int = 1000, dark: bool = False) -> None:
-        self._socket: ClientConnection = connect(browser, max_size=None, compression=None)
+        self._resources = ExitStack()
+        self._socket: ClientConnection = self._resources.enter_context(
+            connect(browser, max_size=None, compression=None)
+        )
         self._calls = 0
         self._session: str | None = None
         self._loads = 0
@@ -85,7 +88,7 @@ class Page:
 
     def close(self) -> None:
         self._call("Page.close")
-        self._socket.close()
+        self._resources.close()
 
     def open(self, url: str) -> None:
         """Open a page, and wait until it is loaded."""

@@ -14,6 +14,7 @@ from rag.app import NOTHING_FOUND, CrossEncoderReranker, build_app
 from rag.ingest import ingest
 from rag.store import Passage, Store
 
+import skate
 from skate import serve
 from tests.conftest import LeakWatch
 from tests.llm.rag.conftest import write_documents
@@ -31,8 +32,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(leak_watch: LeakWatch, folder: Path, embeddings: str) -> Iterator[str]:
-    with leak_watch.shared_session(num_cpus=2):
+    with skate.init(engine="inline"):  # which starts no processes
         ingest(folder, folder.parent / "store", embeddings=embeddings)
+    with leak_watch.shared_session(num_cpus=2):
         serve.start(http_options={"port": 0})
         serve.run(build_app(folder.parent / "store", config()))
         host, port = serve.address()

@@ -9,6 +9,7 @@ import pytest
 from rag.app import NOTHING_FOUND, build_app
 from rag.ingest import ingest
 
+import skate
 from skate import serve
 from tests.conftest import LeakWatch
 from tests.llm.rag.browser import Page, open_browser
@@ -33,8 +34,9 @@ def url(
 ) -> Iterator[str]:
     folder = write_documents(tmp_path_factory.mktemp("rag") / "documents")
     (folder / "poison.md").write_text(f"# Poison {ATTACK}\n\nThis is poison: {ATTACK} and {'x' * 500}\n")
-    with leak_watch.shared_session(num_cpus=2):
+    with skate.init(engine="inline"):  # which starts no processes
         ingest(folder, folder.parent / "store", embeddings=embeddings)
+    with leak_watch.shared_session(num_cpus=2):
         serve.start(http_options={"port": 0})
         serve.run(build_app(folder.parent / "store", config()))
         host, port = serve.address()
