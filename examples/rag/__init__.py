@@ -1,0 +1,1 @@
+"""Ask questions about a folder of documents: ingest, search, answer with citations. See `__main__.py`."""
