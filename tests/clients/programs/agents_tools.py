@@ -41,7 +41,7 @@ def main() -> None:
         calls.clear()
         agent = Agent(
             name="shop",
-            instructions="You sell fruit. Ask the tool for prices.",
+            instructions="You sell fruit. Ask the tool for prices. Answer in one short sentence.",
             tools=[price],
             model=model(
                 model=name,
@@ -49,7 +49,7 @@ def main() -> None:
             ),
             # The SDK drops the requirement after the first call, so that the model can answer.
             model_settings=ModelSettings(
-                tool_choice="required", parallel_tool_calls=False, temperature=0, max_tokens=40
+                tool_choice="required", parallel_tool_calls=False, temperature=0, max_tokens=200
             ),
         )
         result = Runner.run_sync(agent, "How much are two apples?", max_turns=6)
