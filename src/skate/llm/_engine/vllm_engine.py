@@ -59,9 +59,8 @@ class VLLMEngine:
         self._adapters: dict[str, Any] = {}
         self._model = str(arguments.model)
         self._weight_shapes: dict[str, tuple[int, ...]] | None = None
-        self._running: dict[
-            str, asyncio.Task[Any] | None
-        ] = {}  # by request id; used in the thread of vLLM alone
+        # By request id; used in the thread of vLLM alone.
+        self._running: dict[str, asyncio.Task[Any] | None] = {}
         is_started: Future[Any] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._live(arguments, is_started)), name="skate-llm-vllm", daemon=True
@@ -97,6 +96,7 @@ class VLLMEngine:
         except BaseException as error:
             is_started.set_exception(error)
             return
+        processes = [each for each in multiprocessing.active_children() if each not in others]
         self._loop = asyncio.get_running_loop()
         self._must_end = asyncio.Event()
         is_started.set_result(engine)
@@ -105,9 +105,8 @@ class VLLMEngine:
             if task is not None:
                 task.cancel()
         engine.shutdown()
-        for process in multiprocessing.active_children():
-            if process not in others:
-                process.join(_JOIN_TIMEOUT)
+        for process in processes:
+            process.join(_JOIN_TIMEOUT)
         self._engine = None  # vLLM fails if it is still there when the interpreter ends
 
     @classmethod
