@@ -287,8 +287,9 @@ def main() -> None:
     name = Path(base).name.split(".")[0]
     shutil.rmtree(out / "runs", ignore_errors=True)
     begun = time.perf_counter()
-    logging.getLogger("skate").setLevel(logging.WARNING)
     skate.init(log_to_driver=False)
+    for handler in logging.getLogger("skate").handlers:
+        handler.setLevel(logging.WARNING)  # the start and the end of a run are shown below
     resources = skate.cluster_resources()
     workers = options.workers or int(resources.get("GPU", 0)) or min(2, int(resources["CPU"]))
 
