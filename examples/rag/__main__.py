@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from collections import defaultdict
 from pathlib import Path
 
@@ -87,7 +88,10 @@ def run_server(options: argparse.Namespace) -> None:
     serve.run(app)
     host, port = serve.address()
     print(f"http://{host}:{port}", flush=True)
-    serve.run(app, blocking=True)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        serve.shutdown()
 
 
 def parser() -> argparse.ArgumentParser:

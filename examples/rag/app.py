@@ -261,7 +261,11 @@ def generator_config(model: str | None = None) -> LLMConfig:
     return LLMConfig(
         model_loading_config={"model_id": Path(model).stem, "model_source": model},
         accelerator_config={"kind": "cpu"},
-        engine_kwargs={"max_model_len": 4096, "num_threads": os.cpu_count() or 1},
+        engine_kwargs={
+            "max_model_len": 4096,
+            "max_num_batched_tokens": 64,  # short steps: the engine is taken for dead after 5 s in one
+            "num_threads": os.cpu_count() or 1,
+        },
         deployment_config={"ray_actor_options": LIGHT},
     )
 

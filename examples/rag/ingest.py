@@ -156,7 +156,8 @@ def _read_and_embed(
         return [{**about, **vars(chunk)} for chunk in document.chunks]
 
     rows = (
-        skate.data.from_items(files)
+        # Rows leave an operator block by block: with small blocks, documents are stored while others are embedded.
+        skate.data.from_items(files, override_num_blocks=min(len(files), 1000))
         .flat_map(split, on_error="dead_letter")
         .map_batches(
             EmbedChunks,

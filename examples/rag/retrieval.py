@@ -81,10 +81,13 @@ def windows(text: str, size: int = 240) -> list[str]:
         >>> windows("One. Two. Three.", size=10)
         ['One. Two.', 'Three.']
     """
+    ends = [*(match.end() for match in _SENTENCE.finditer(text)), len(text)]
     made: list[str] = []
-    for sentence in _SENTENCE.split(text):
-        if made and len(made[-1]) + len(sentence) < size:
-            made[-1] += f" {sentence}"
-        elif sentence.strip():
-            made.append(sentence)
-    return made
+    start = last = 0
+    for end in ends:
+        if end - start > size and last > start:
+            made.append(text[start:last].strip())
+            start = last
+        last = end
+    made.append(text[start:].strip())
+    return [each for each in made if each]

@@ -27,7 +27,7 @@ OPTIONS = (
     "--no-first-run",
     "--remote-debugging-port=0",
 )
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @contextmanager

@@ -48,7 +48,8 @@ def test_a_passage_is_found_by_its_words_or_by_its_vector(tmp_path: Path) -> Non
 
 def test_a_passage_is_split_into_runs_of_sentences() -> None:
     text = "First sentence. Second one! A third?\n\nA paragraph."
-    assert windows(text, 30) == ["First sentence. Second one!", "A third? A paragraph."]
+    assert windows(text, 30) == ["First sentence. Second one!", "A third?\n\nA paragraph."]
+    assert all(each in text for each in windows(text, 10))
     assert windows("x" * 500, 30) == ["x" * 500]
     assert windows(" \n ") == []
 
