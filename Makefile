@@ -82,7 +82,7 @@ $(VENV)/.test: EXTRAS = test
 $(VENV)/.frameworks: EXTRAS = frameworks
 $(VENV)/.bench: EXTRAS = bench
 $(VENV)/.run $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: $(VENV)/.torch
-$(VENV)/.run $(VENV)/.test: $(VENV)/.model
+$(VENV)/.run $(VENV)/.test $(VENV)/.bench: $(VENV)/.model
 $(VENV)/.run $(VENV)/.test-core $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: pyproject.toml $(VENV)/.python
 	$(UV) --editable '.[$(EXTRAS)]'
 	@touch $@
