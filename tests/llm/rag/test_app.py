@@ -79,7 +79,6 @@ def test_an_answer_cites_its_sources_with_file_heading_and_lines(ask: Ask) -> No
 
 def test_the_model_sees_the_passages_and_the_question(ask: Ask) -> None:
     answer = text_of(ask("quote large arrays"))
-    )
     assert "Large arrays are shared without copies." in answer
 
 
