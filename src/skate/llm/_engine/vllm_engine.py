@@ -342,7 +342,7 @@ class VLLMEngine:
             return EngineDeadError(f"vLLM has failed: {error}")
         if isinstance(error, self._vllm.client_errors):
             return ValueError(str(error))
-        return RuntimeError(f"vLLM has failed to do it: {error.__cause__ or error!r}")
+        return RuntimeError(f"a call to vLLM failed: {error.__cause__ or error!r}")
 
     async def _run(
         self,
