@@ -39,6 +39,16 @@ CONFIG: dict[str, Any] = {
     "bos_token_id": 0,
     "eos_token_id": 0,
 }
+TINY = {
+    **CONFIG,
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+}
 REQUESTS, INPUTS, OUTPUTS = 128, 128, 128
 LONG, STREAMS = 2048, (1, 16, 128)  # of the times to the first token
 
@@ -88,6 +98,7 @@ def write_model(folder: Path, config: dict[str, Any], device: str) -> None:
     )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": letters[0]}))
 
 
 def make_prompts(count: int, length: int, vocabulary: int, seed: int | str = 0) -> list[list[int]]:
@@ -205,14 +216,7 @@ def main() -> None:
     if options.tiny:
         global REQUESTS, INPUTS, OUTPUTS, LONG, STREAMS
         REQUESTS, INPUTS, OUTPUTS, LONG, STREAMS = 4, 8, 8, 64, (1, 4)
-        config = {
-            **CONFIG,
-            "vocab_size": 512,
-            "hidden_size": 64,
-            "intermediate_size": 128,
-            "num_hidden_layers": 2,
-        }
-        config |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+        config = TINY
     if options.child == "skate":
         print(
             json.dumps(

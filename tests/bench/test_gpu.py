@@ -43,3 +43,18 @@ def test_text_is_generated_by_skate_and_transformers(tmp_path: Path) -> None:
     found = json.loads(figures.read_text())
     assert found["skate"]["tokens_per_s"] > 0
     assert found["transformers"]["tokens_per_s"] > 0
+
+
+def test_a_model_is_fine_tuned_by_skate_and_a_plain_loop(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [
+        sys.executable,
+        str(PROGRAMS / "finetune.py"),
+        "--tiny",
+        "--rounds",
+        "1",
+        "--out",
+        str(figures),
+    ]
+    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, timeout=100)
+    assert json.loads(figures.read_text())["ratio"] > 0

@@ -160,7 +160,8 @@ class FinetuneConfig:
         eval_steps: The number of steps between two evaluations; it takes precedence over `evals_per_epoch`.
         eval_on_start: Whether to evaluate once before the first step.
         early_stopping_patience: Stop after this many evaluations without a better loss, and export the best model.
-        loss_chunk_size: The number of tokens whose logits are in memory at a time.
+        loss_chunk_size: The number of tokens whose logits are in memory at a time. By default 1,024 on a CPU, and as
+            many as take a thirty-second of the memory of a GPU.
         seed: The seed of the order of rows, the initial adapter and dropout.
         num_workers: The number of workers; 0 trains in this process. Defaults to the number of GPUs, or 1.
         use_gpu: Whether each worker gets a GPU. By default, workers get GPUs if there are enough.
@@ -225,7 +226,7 @@ class FinetuneConfig:
     eval_steps: int | None = None
     eval_on_start: bool = False
     early_stopping_patience: int | None = None
-    loss_chunk_size: int = 1024
+    loss_chunk_size: int | None = None
     seed: int = 42
     num_workers: int | None = None
     use_gpu: bool | None = None
@@ -361,7 +362,7 @@ class FinetuneConfig:
     def _check_numbers(self) -> None:
         for name in ("sequence_len", "micro_batch_size", "gradient_accumulation_steps", "lora_r"):
             _check(name, getattr(self, name), int, lambda value: value >= 1, "a whole number of at least 1")
-        for name in ("logging_steps", "saves_per_epoch", "evals_per_epoch", "loss_chunk_size"):
+        for name in ("logging_steps", "saves_per_epoch", "evals_per_epoch"):
             _check(name, getattr(self, name), int, lambda value: value >= 1, "a whole number of at least 1")
         for name in (
             "max_steps",
@@ -369,6 +370,7 @@ class FinetuneConfig:
             "eval_steps",
             "early_stopping_patience",
             "save_total_limit",
+            "loss_chunk_size",
         ):
             value = getattr(self, name)
             if value is not None:

@@ -272,7 +272,7 @@ def build_model(config: FinetuneConfig, device: Any) -> Any:
         load_tokenizer,
         quantization_config,
     )
-    from skate.llm._finetune.loss import LanguageModelLoss, PreferenceLoss
+    from skate.llm._finetune.loss import LanguageModelLoss, PreferenceLoss, default_chunk_size
 
     if device.type == "cuda" and config.tf32:
         torch.set_float32_matmul_precision("high")
@@ -287,7 +287,10 @@ def build_model(config: FinetuneConfig, device: Any) -> Any:
     model = add_adapter(base, config)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    loss = LanguageModelLoss(model, chunk_size=config.loss_chunk_size)
+    vocabulary = base.get_input_embeddings().weight.shape[0]
+    loss = LanguageModelLoss(
+        model, chunk_size=config.loss_chunk_size or default_chunk_size(device, vocabulary)
+    )
     return PreferenceLoss(loss, beta=config.beta) if config.rl == "dpo" else loss
 
 

@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 log = logging.getLogger(__name__)
 
 IGNORED = -100  # the label of a token that is not trained
+_LEAST_CHUNK = 1024  # tokens
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -28,29 +29,30 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Any, weight: Any, bias: Any, targets: Any, size: int) -> Any:
         hidden_grad = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        weight_grad = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
-        bias_grad = (
-            torch.zeros_like(bias, dtype=torch.float32)
-            if bias is not None and ctx.needs_input_grad[2]
-            else None
-        )
+        weight_grad: Any = None
+        bias_grad: Any = None
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         for start in range(0, len(targets), size):
-            part, target = hidden[start : start + size], targets[start : start + size]
-            logits = functional.linear(part, weight, bias).float()
-            normalizer = logits.logsumexp(-1, keepdim=True)
-            total += (normalizer.squeeze(-1) - logits.gather(-1, target[:, None]).squeeze(-1)).sum()
-            if hidden_grad is None and weight_grad is None and bias_grad is None:
+            part, target = hidden[start : start + size], targets[start : start + size, None]
+            logits = functional.linear(part, weight, bias)
+            log_probs = functional.log_softmax(logits, dim=-1, dtype=torch.float32)
+            chosen = log_probs.gather(-1, target)
+            total -= chosen.sum()
+            if not any(ctx.needs_input_grad):
                 continue
-            logits_grad = logits.sub_(normalizer).exp_()  # probabilities, in the memory of the logits
-            logits_grad.scatter_add_(-1, target[:, None], logits_grad.new_full((len(target), 1), -1.0))
-            narrow = logits_grad.to(weight.dtype)
+            # The gradient of the logits, in their memory: the probabilities, less 1 for the targets.
+            grad = torch.exp(log_probs, out=logits)
+            grad.scatter_(-1, target, torch.expm1(chosen).to(grad.dtype))
             if hidden_grad is not None:
-                hidden_grad[start : start + size] = narrow @ weight
-            if weight_grad is not None:
-                weight_grad += narrow.T @ part
-            if bias_grad is not None:
-                bias_grad += logits_grad.sum(0)
+                hidden_grad[start : start + size] = grad @ weight
+            if ctx.needs_input_grad[1]:
+                weight_grad = _sum_of_parts(weight_grad, grad.T @ part, is_only=len(targets) <= size)
+            if bias is not None and ctx.needs_input_grad[2]:
+                bias_grad = _sum_of_parts(bias_grad, grad.sum(0, dtype=torch.float32), is_only=False)
+        if weight_grad is None and ctx.needs_input_grad[1]:
+            weight_grad = torch.zeros_like(weight)
+        if bias_grad is None and bias is not None and ctx.needs_input_grad[2]:
+            bias_grad = torch.zeros_like(bias)
         ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
         ctx.dtypes = weight.dtype, None if bias is None else bias.dtype
         return total
@@ -66,6 +68,25 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             None,
             None,
         )
+
+
+def _sum_of_parts(total: torch.Tensor | None, part: torch.Tensor, *, is_only: bool) -> torch.Tensor:
+    """Add a part to a sum in float32. An only part stays as it is."""
+    if total is None:
+        return part if is_only else part.float()
+    return total.add_(part)
+
+
+def default_chunk_size(device: torch.device, vocabulary: int) -> int:
+    """Return how many tokens to pass through the output layer at a time.
+
+    Fewer chunks are faster, because each adds to the gradients of the weights. On a GPU, the logits may take a
+    thirty-second of its memory.
+    """
+    if device.type != "cuda":
+        return _LEAST_CHUNK
+    affordable = torch.cuda.get_device_properties(device).total_memory // (32 * 4 * vocabulary)
+    return max(_LEAST_CHUNK, affordable // _LEAST_CHUNK * _LEAST_CHUNK)
 
 
 def chunked_cross_entropy(
