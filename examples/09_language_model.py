@@ -278,7 +278,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--model", help="a folder in Hugging Face's format, or a GGUF file")
     options.add_argument("--workers", type=int, help="by default one for each GPU; without GPUs, two")
-    options.add_argument("--passes", type=int, default=5, help="passes over the examples of the best run")
+    options.add_argument("--passes", type=int, default=4, help="passes over the examples of the best run")
     options.add_argument("--out", type=Path, default=Path("out"))
     options = options.parse_args()
 
