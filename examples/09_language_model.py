@@ -350,10 +350,10 @@ def main() -> None:
         table.add_row(each, f"{took:.1f}")
     console.print("\n[bold]time[/bold]")
     console.print(table)
+    program = "skate" if shutil.which("skate") else os.path.relpath(Path(sys.executable).with_name("skate"))
     shown = os.path.relpath(out)
-    console.print(
-        f"\nThe loss is drawn in {shown}/loss.png. Talk to the model: [bold]skate llm chat {shown}/model[/bold]"
-    )
+    console.print(f"\nThe loss is drawn in {shown}/loss.png. Talk to the model:")
+    console.print(f"  [bold]{program} llm chat {shown}/model[/bold]")
 
 
 if __name__ == "__main__":
