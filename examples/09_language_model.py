@@ -278,7 +278,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--model", help="a folder in Hugging Face's format, or a GGUF file")
     options.add_argument("--workers", type=int, help="by default one for each GPU; without GPUs, two")
-    options.add_argument("--passes", type=int, default=5, help="passes over the examples of the best run")
+    options.add_argument("--passes", type=int, default=4, help="passes over the examples of the best run")
     options.add_argument("--out", type=Path, default=Path("out"))
     options = options.parse_args()
 
@@ -350,10 +350,10 @@ def main() -> None:
         table.add_row(each, f"{took:.1f}")
     console.print("\n[bold]time[/bold]")
     console.print(table)
+    program = "skate" if shutil.which("skate") else os.path.relpath(Path(sys.executable).with_name("skate"))
     shown = os.path.relpath(out)
-    console.print(
-        f"\nThe loss is drawn in {shown}/loss.png. Talk to the model: [bold]skate llm chat {shown}/model[/bold]"
-    )
+    console.print(f"\nThe loss is drawn in {shown}/loss.png. Talk to the model:")
+    console.print(f"  [bold]{program} llm chat {shown}/model[/bold]")
 
 
 if __name__ == "__main__":

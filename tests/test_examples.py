@@ -26,7 +26,7 @@ PROOF = {
     "06_data.py": r"^left out: broken.py, UnicodeDecodeError$",
     "07_resume.py": r"^every row once: True$",
     "08_serve.py": r"^\d+ answers of version 2, 0 failures$",
-    "09_language_model.py": r"Talk to the model: skate llm chat out/model$",
+    "09_language_model.py": r"skate llm chat out/model$",
     "10_tune.py": r"^\d+ epochs, of 384 without early stopping$",
     "11_finetune.py": r"^Norway: Oslo is the capital\.$",
 }

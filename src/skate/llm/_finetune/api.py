@@ -305,8 +305,7 @@ def _count_gpus(workers: int | None) -> int:
 
     import skate
 
-    is_built = bool(torch.backends.cuda.is_built())  # type: ignore[no-untyped-call]
-    if workers == 0 or not skate.is_initialized() or not is_built:
+    if workers == 0 or not skate.is_initialized() or torch.version.cuda is None:
         return torch.cuda.device_count()
     return int(skate.cluster_resources().get("GPU", 0))
 
