@@ -18,7 +18,9 @@ from typing import Any
 
 from skate._engine.common import signals
 
-PATIENCE = 1.0  # seconds after which a deferred interrupt is raised in any case
+# An interrupt is raised in any case after so many deferrals, which take at least a second. Time alone does not count:
+# on a busy machine, the process may not have run meanwhile.
+MOST_DEFERRALS = 1000
 
 _critical: set[CodeType] = set()
 _waiting: set[CodeType] = set()
@@ -67,6 +69,7 @@ class Interrupts:
         self._default = default
         self._spare_imports = spare_imports
         self._since = 0.0  # when the deferred interrupt arrived
+        self._deferrals = 0
 
     def install(self, *, always: bool = False) -> None:
         """Install the handler, unless the program handles the signal itself."""
@@ -79,19 +82,22 @@ class Interrupts:
 
     def arrived(self, number: int, frame: FrameType | None) -> None:
         """Handle the signal now, or send it again later."""
-        now = time.monotonic()
-        patience = PATIENCE if _is_critical(frame) else 0.0
-        if self._spare_imports and signals.is_importing(frame):
-            patience = signals.IMPORT_TIMEOUT_S
-        if now - (self._since or now) < patience:
-            self._since = self._since or now
+        if self._must_wait(frame):
+            self._since = self._since or time.monotonic()
+            self._deferrals += 1
             try:
                 _thread.start_new_thread(_send_again, (number,))
                 return
             except RuntimeError:  # the interpreter is shutting down and has no threads
                 pass
-        self._since = 0.0
+        self._since, self._deferrals = 0.0, 0
         self._handle(number, frame)
+
+    def _must_wait(self, frame: FrameType | None) -> bool:
+        if self._spare_imports and signals.is_importing(frame):
+            now = time.monotonic()
+            return now - (self._since or now) < signals.IMPORT_TIMEOUT_S
+        return self._deferrals < MOST_DEFERRALS and _is_critical(frame)
 
 
 def _send_again(number: int) -> None:
