@@ -35,8 +35,14 @@ PROOF = {
 # A model with random weights instead of the real one, which takes minutes to train.
 ARGUMENTS = {
     ("09_language_model.py", "local"): ["--model", "tiny", "--passes", "2"],
-    ("09_language_model.py", "inline"): ["--model", "tiny", "--passes", "2", "--workers", "1"],
 }
+# The long one runs once: fine-tuning, tuning and serving have tests of their own on every engine.
+CASES = [
+    (path, engine)
+    for path in FILES
+    for engine in ENGINES
+    if path != TOUR and (path.name, engine) != ("09_language_model.py", "inline")
+]
 
 
 # Programs, since the libraries that they import leave threads and files behind.
@@ -88,11 +94,11 @@ def run(example: Path, folder: Path, engine: str) -> str:
     return done.stdout
 
 
-@pytest.mark.timeout(
-    300
-)  # one trains a model four times on two workers and serves it, each with an import of torch
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("example", [path for path in FILES if path != TOUR], ids=lambda path: path.name)
+# One trains a model four times on two workers and serves it, each with an import of torch.
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("example", "engine"), CASES, ids=[f"{path.name}-{engine}" for path, engine in CASES]
+)
 def test_an_example_runs_and_prints_its_result(example: Path, engine: str, tmp_path: Path) -> None:
     printed = run(example, tmp_path, engine)
     assert re.search(PROOF[example.name], printed, flags=re.MULTILINE), printed
