@@ -116,13 +116,13 @@ def test_wrong_arguments_of_build_processor_are_refused() -> None:
         )
 
 
-def test_actors_get_the_gpus_that_vllm_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actors_get_the_gpus_that_their_engine_uses(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     monkeypatch.setattr(_config, "is_vllm_installed", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     kwargs = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
-    for engine, expected in (("auto", 4), ("vLLM", 4), ("torch", None)):
+    for engine, expected in (("auto", 4), ("vLLM", 4), ("torch", 1)):
         config = vLLMEngineProcessorConfig(model_source="m", llm_engine=engine, engine_kwargs=kwargs)
         assert config.actor_options.get("num_gpus") == expected
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -171,13 +171,15 @@ def test_an_engine_is_loaded_with_the_options_of_the_configuration(monkeypatch: 
     ]
 
 
-def test_replicas_get_a_gpu_only_for_an_engine_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "gpus"), [({}, 1), ({"device": "cpu"}, 0), ({"quantization": "int4"}, 0)], ids=str
+)
+def test_replicas_get_a_gpu_unless_the_model_runs_on_the_cpu(
+    arguments: dict[str, str], gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(placement.skate, "cluster_resources", lambda: {"GPU": 4.0})
-    for installed in (True, False):
-        monkeypatch.setattr(placement, "is_vllm_installed", lambda installed=installed: installed)
-        for engine, uses_gpu in (("auto", installed), ("torch", False), ("vLLM", True)):
-            options = LLMServer.get_deployment_options(make(llm_engine=engine))
-            assert options.get("ray_actor_options", {}).get("num_gpus", 0) == uses_gpu
+    options = LLMServer.get_deployment_options(make(engine_kwargs=arguments))
+    assert options.get("ray_actor_options", {}).get("num_gpus", 0) == gpus
 
 
 def test_deployments_are_named_after_their_models() -> None:

@@ -52,7 +52,7 @@ class TorchEngineConfig:
 
     Args:
         max_model_len: The most tokens of a prompt and its output together; None takes the model's own limit.
-        device: `"auto"` is a GPU if there is one.
+        device: `"auto"` is a GPU if there is one, but for weights of 4 bits.
         dtype: The type of weights and activations on a GPU; `"auto"` is bfloat16. A CPU computes in float32.
         max_num_seqs: Most requests that generate at a time; others wait. None is 16 on a CPU and 256 on a GPU.
         max_num_batched_tokens: Most tokens that one step computes. A longer prompt is computed in several steps. None
@@ -292,10 +292,10 @@ def _choose_device(settings: TorchEngineConfig) -> tuple[torch.device, torch.dty
     """Return the device that a model runs on, and the type of its numbers there."""
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is 'cuda', but torch finds no GPU; leave device out to use the CPU")
-    if settings.device == "cpu" or not torch.cuda.is_available():
+    if settings.device == "cuda" and settings.quantization is not None:
+        raise ValueError("quantization='int4' works only on a CPU: leave device or quantization out")
+    if settings.device == "cpu" or settings.quantization is not None or not torch.cuda.is_available():
         return torch.device("cpu"), torch.float32
-    if settings.quantization is not None:
-        raise ValueError("quantization='int4' works only on a CPU: pass device='cpu', or leave it out")
     return torch.device("cuda"), _DTYPES.get(settings.dtype, torch.bfloat16)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import skate
-from skate.llm import is_vllm_installed
 from skate.serve.llm._config import LLMConfig
 
 __all__ = ["deployment_name", "deployment_options"]
@@ -19,11 +18,10 @@ DEFAULT_OPTIONS: dict[str, Any] = {
 _TARGET_ONGOING_REQUESTS = 64
 
 
-def _may_use_gpus(engine: Any) -> bool:
-    """Return whether an engine uses a GPU if there is one. The torch engine runs on CPUs."""
-    if engine == "auto":
-        return is_vllm_installed()
-    return bool(engine != "torch")
+def _may_use_gpus(llm_config: LLMConfig) -> bool:
+    """Return whether the engine uses a GPU if there is one."""
+    arguments = llm_config.engine_kwargs
+    return arguments.get("device") != "cpu" and arguments.get("quantization") != "int4"
 
 
 def deployment_name(llm_config: LLMConfig) -> str:
@@ -60,7 +58,7 @@ def deployment_options(llm_config: LLMConfig) -> dict[str, Any]:
             options["placement_group_strategy"] = placement.get("strategy", "PACK")
     elif llm_config.accelerator_kind == "gpu" or (
         llm_config.accelerator_kind is None
-        and _may_use_gpus(llm_config.llm_engine)
+        and _may_use_gpus(llm_config)
         and skate.cluster_resources().get("GPU", 0)
     ):
         actor.setdefault("num_gpus", llm_config.num_workers)
