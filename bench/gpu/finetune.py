@@ -111,8 +111,8 @@ def main() -> None:
     options = parser.parse_args()
     config = generate.CONFIG
     if options.tiny:
-        global LENGTH
-        LENGTH, options.steps = 32, 20
+        global ROWS, LENGTH, UNCOUNTED
+        ROWS, LENGTH, UNCOUNTED, options.steps = 2, 16, 2, 6
         config = generate.TINY
     if options.child:
         model, data = options.folder / "model", options.folder / "rows.jsonl"
