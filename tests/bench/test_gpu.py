@@ -6,55 +6,31 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = Path(__file__).parents[2] / "bench" / "gpu"
 
 
+def run(program: str, folder: Path) -> Any:
+    """Run a program with its small model, and return the figures that it writes."""
+    figures = folder / "figures.json"
+    command = [sys.executable, str(PROGRAMS / program), "--tiny", "--rounds", "1", "--out", str(figures)]
+    subprocess.run(command, check=True, cwd=folder, capture_output=True, timeout=100)
+    return json.loads(figures.read_text())
+
+
 def test_both_ways_train_the_same_model_on_the_same_tokens(tmp_path: Path) -> None:
-    figures = tmp_path / "figures.json"
-    command = [
-        sys.executable,
-        str(PROGRAMS / "train_lm.py"),
-        "--tiny",
-        "--rounds",
-        "1",
-        "--out",
-        str(figures),
-    ]
-    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, timeout=100)
-    rounds = json.loads(figures.read_text())["rounds"]
+    rounds = run("train_lm.py", tmp_path)["rounds"]
     [plain], [skate] = rounds["plain"], rounds["skate"]
     assert plain["last_loss"] == skate["last_loss"]
     assert plain["parameters"] == skate["parameters"]
 
 
 def test_text_is_generated_by_skate_and_transformers(tmp_path: Path) -> None:
-    figures = tmp_path / "figures.json"
-    command = [
-        sys.executable,
-        str(PROGRAMS / "generate.py"),
-        "--tiny",
-        "--rounds",
-        "1",
-        "--out",
-        str(figures),
-    ]
-    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, timeout=100)
-    found = json.loads(figures.read_text())
+    found = run("generate.py", tmp_path)
     assert found["skate"]["tokens_per_s"] > 0
     assert found["transformers"]["tokens_per_s"] > 0
 
 
 def test_a_model_is_fine_tuned_by_skate_and_a_plain_loop(tmp_path: Path) -> None:
-    figures = tmp_path / "figures.json"
-    command = [
-        sys.executable,
-        str(PROGRAMS / "finetune.py"),
-        "--tiny",
-        "--rounds",
-        "1",
-        "--out",
-        str(figures),
-    ]
-    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, timeout=100)
-    assert json.loads(figures.read_text())["ratio"] > 0
+    assert run("finetune.py", tmp_path)["ratio"] > 0

@@ -15,7 +15,7 @@ import pytest
 from skate.llm._engine.vllm_engine import VLLMEngine
 from tests.llm.serve.conftest import run_app as run_app
 
-# Read by vLLM and its processes: no hub can be reached, and nobody is told of the tests.
+# vLLM and its processes read these: they do not contact a hub, and send no usage statistics.
 os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
 
 # Exact, and without what takes time at the start.

@@ -46,7 +46,8 @@ class SamplingParams:
         presence_penalty: Subtracted from the logit of every token that was generated.
         frequency_penalty: Subtracted from the logit of a token once for each time that it was generated.
         repetition_penalty: Divides positive logits, and multiplies negative ones, of tokens in the prompt and output.
-        seed: The same seed and prompt give the same text, regardless of other requests. None draws a random seed.
+        seed: The same seed and prompt give the same text, on a CPU regardless of other requests. None draws a random
+            seed.
         stop: The text ends before the first of these strings.
         stop_token_ids: The request ends at the first of these tokens, which is not part of the text.
         ignore_eos: Whether to continue after an end-of-sequence token.

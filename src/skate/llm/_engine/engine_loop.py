@@ -85,7 +85,8 @@ class ActiveRequest:
 class EngineLoop:
     """Runs the steps of a model in a thread of its own, and hands the pieces to the event loops that wait for them.
 
-    Methods named `submit…` and `call` may be called from any thread; functions given to `call` run between two steps.
+    Methods named `submit…` and `call` may be called from any thread; functions given to `call` run when no step is
+    being computed.
     """
 
     def __init__(self, model: Model) -> None:

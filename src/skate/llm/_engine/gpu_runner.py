@@ -13,11 +13,10 @@ import torch
 from skate.llm._engine.attention import Attention, KVCache
 from skate.llm._engine.decode_graphs import DecodeGraphs
 from skate.llm._engine.decoder import Decoder
-from skate.llm._engine.device_sampler import draw_tokens
 from skate.llm._engine.gpu_attention import GpuAttention, QueryBatch, queries_per_block
 from skate.llm._engine.model_config import ModelConfig
 from skate.llm._engine.runner import RowRequest, SampledTokens, adapted_rows, mean_vector
-from skate.llm._engine.sampler import RequestSampler
+from skate.llm._engine.sampler import RequestSampler, draw_tokens
 from skate.llm._engine.scheduler import ScheduledSequence, SequenceState, Step
 from skate.llm._engine.scheduler import Sequence as TokenSequence
 

@@ -51,12 +51,13 @@ class TorchEngineConfig:
     """Settings of the embedded engine. The names are those of vLLM's engine arguments.
 
     Args:
-        max_model_len: The most tokens of a prompt and its output together; None takes the model's own limit.
+        max_model_len: The maximum number of tokens of a prompt and its output; None takes the model's own limit.
         device: `"auto"` is a GPU if there is one, but for weights of 4 bits.
         dtype: The type of weights and activations on a GPU; `"auto"` is bfloat16. A CPU computes in float32.
-        max_num_seqs: Most requests that generate at a time; others wait. None is 16 on a CPU and 256 on a GPU.
-        max_num_batched_tokens: Most tokens that one step computes. A longer prompt is computed in several steps. None
-            is 256 on a CPU and 8,192 on a GPU.
+        max_num_seqs: The maximum number of requests that generate at a time; others wait. None is 16 on a CPU and
+            256 on a GPU.
+        max_num_batched_tokens: The maximum number of tokens that one step computes. A longer prompt is computed in
+            several steps. None is 256 on a CPU and 8,192 on a GPU.
         block_size: Tokens in a block of the KV cache.
         enable_prefix_caching: Whether prompts share the keys and values of equal prefixes.
         quantization: `"int4"` stores the matrices in 4 bits, on a CPU.
@@ -304,5 +305,5 @@ def _memory_for_cache(device: torch.device, utilization: float) -> int:
     if device.type == "cpu":
         return int(psutil.virtual_memory().available * _MEMORY_SHARE)
     free, total = torch.cuda.mem_get_info()
-    # What is left after the activations of a step and the graphs, which take memory later.
+    # The rest is for the activations of a step and for CUDA graphs, which are allocated later.
     return max(0, int(free - total * (1 - utilization)))

@@ -15,7 +15,7 @@ def check_prompt(prompt: Sequence[int], *, room: int, vocab_size: int) -> None:
 
     Args:
         prompt: The tokens.
-        room: The most tokens that a prompt may have.
+        room: The maximum number of tokens.
         vocab_size: The size of the model's vocabulary.
 
     Raises:
@@ -46,7 +46,7 @@ def find_adapter(adapters: Mapping[str, _T], name: str) -> _T:
     """Return an adapter by its name.
 
     Raises:
-        ValueError: If there is none. The message names the nearest.
+        ValueError: If there is none. The message suggests the closest name.
     """
     if name not in adapters:
         raise ValueError(f"there is no adapter {name!r}.{did_you_mean(name, adapters)}")

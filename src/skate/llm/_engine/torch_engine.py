@@ -34,7 +34,9 @@ class TorchEngine:
     """Generates text with a model that runs in this process.
 
     Requests join and leave between two steps (continuous batching), and share the keys and values of equal prefixes.
-    The output of a request depends only on its prompt, its parameters and its seed, not on the requests beside it.
+    On a CPU, the output of a request depends only on its prompt, its parameters and its seed, not on other requests.
+    On a GPU, products in bfloat16 are rounded differently for different numbers of rows, so a token may differ where
+    two are nearly equally probable.
     Use an engine from one event loop or several; `close` it at the end.
 
     Args:

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from skate.llm import SamplingParams
-from skate.llm._engine.device_sampler import draw_tokens
-from skate.llm._engine.sampler import RequestSampler
+from skate.llm._engine.sampler import RequestSampler, draw_tokens
 
 VOCABULARY = 600
 SETTINGS = [
