@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import re
 import statistics
@@ -15,13 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import generate
-import httpx
 
+EVENT, END = b"data: {", b"data: [DONE]"
+TAIL = 1000  # bytes at the end of an answer, which have its number of tokens
 PROGRAM = "import sys; from skate.cli import main; sys.exit(main())"
 
 
@@ -55,28 +58,71 @@ def serving(folder: Path) -> Iterator[str]:
             server.terminate()
 
 
-async def stream(client: httpx.AsyncClient, prompt: list[int], outputs: int) -> AsyncIterator[float]:
-    """Yield when each piece of an answer arrives."""
-    body = {"model": "model", "prompt": prompt, "max_tokens": outputs, "temperature": 0, "ignore_eos": True}
-    async with client.stream("POST", "completions", json={**body, "stream": True}) as response:
-        response.raise_for_status()
-        async for line in response.aiter_lines():
-            if line.startswith("data: {"):
-                yield time.perf_counter()
+class Answer(asyncio.Protocol):
+    """One request and its stream. It looks only for the first event and the end, so that the client costs little."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self._end = asyncio.get_running_loop().create_future()
+        self.tail = b""
+        self.first = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the connection."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Note the first event and the end, which may arrive in two pieces."""
+        self.tail = self.tail[-TAIL:] + data
+        if not self.first and EVENT in self.tail:
+            self.first = time.perf_counter()
+        if END in self.tail and not self._end.done():
+            self._end.set_result(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Fail if the answer is incomplete."""
+        if not self._end.done():
+            self._end.set_exception(error or ConnectionError(f"the answer ends with {self.tail!r}"))
+
+    async def read(self) -> None:
+        """Send the request, and wait for the end of its answer."""
+        self._transport.write(self._request)
+        await self._end
+        self._transport.close()
 
 
 async def ask(address: str, prompts: list[list[int]], outputs: int) -> tuple[float, float]:
     """Ask in all streams at once; return the tokens in a second, and the median seconds to a first token."""
-    limits = httpx.Limits(max_connections=len(prompts))
-    async with httpx.AsyncClient(base_url=address, timeout=600, limits=limits) as client:
-        start = time.perf_counter()
-
-        async def first_of(prompt: list[int]) -> float:
-            return min([at async for at in stream(client, prompt, outputs)])
-
-        firsts = await asyncio.gather(*map(first_of, prompts))
-        elapsed = time.perf_counter() - start
-    return len(prompts) * outputs / elapsed, statistics.median(firsts) - start
+    url = urlsplit(address)
+    answers: list[Answer] = []
+    for prompt in prompts:
+        body = json.dumps(
+            {
+                "model": "model",
+                "prompt": prompt,
+                "max_tokens": outputs,
+                "temperature": 0,
+                "ignore_eos": True,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+            }
+        )
+        request = (
+            f"POST {url.path}/completions HTTP/1.1\r\nHost: {url.netloc}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}"
+        ).encode()
+        _, answer = await asyncio.get_running_loop().create_connection(
+            functools.partial(Answer, request), url.hostname, url.port
+        )
+        answers.append(answer)
+    start = time.perf_counter()
+    await asyncio.gather(*(answer.read() for answer in answers))
+    elapsed = time.perf_counter() - start
+    for answer in answers:
+        if f'"completion_tokens":{outputs},'.encode() not in answer.tail:
+            sys.exit(f"an answer ends with {answer.tail!r}")
+    return len(prompts) * outputs / elapsed, statistics.median(answer.first for answer in answers) - start
 
 
 async def without_http(folder: Path, vocabulary: int, streams: int, rounds: int) -> list[tuple[float, float]]:
