@@ -1,4 +1,4 @@
-"""The runner of a GPU on the CPU, with attention that is written as plainly as possible."""
+"""The runner of a GPU: on the CPU, with attention that is written as plainly as possible, and on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skate.llm._engine.model_config import ModelConfig
 from skate.llm._engine.rope import rotate
 from skate.llm._engine.sampler import RequestSampler
 from skate.llm._engine.scheduler import Scheduler
-from tests.llm.engine.tiny_models import CPU
+from tests.llm.engine.tiny_models import CPU, small_decoder
 
 
 class PlainAttention:
@@ -85,4 +85,16 @@ def make_device_runner(decoder: Decoder, scheduler: Scheduler, max_blocks: int) 
         max_blocks=max_blocks,
         use_graphs=False,
         make_attention=PlainAttention,
+    )
+
+
+def make_gpu_runner(scheduler: Scheduler, max_blocks: int, *, use_graphs: bool) -> GpuRunner:
+    device = torch.device("cuda")
+    decoder, pool = small_decoder(device), scheduler.pool
+    return GpuRunner(
+        decoder,
+        KVCache(decoder.config, pool.count + 1, pool.block_size, torch.float32, device),
+        max_sequences=scheduler.max_sequences,
+        max_blocks=max_blocks,
+        use_graphs=use_graphs,
     )

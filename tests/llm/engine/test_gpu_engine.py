@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from skate.llm import GenerationRequest, SamplingParams, load_engine
+from skate.llm._engine.decode_graphs import DecodeGraphs, Inputs, Outputs
 from tests.llm.engine.models import write_adapter, write_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -92,3 +95,24 @@ def test_adapters_change_the_tokens_of_their_requests_only(
     assert found == run(folder, adapter=adapter, device="cpu")
     assert found[::2] == expected[::2]
     assert found[1::2] != expected[1::2]
+
+
+def test_a_graph_that_is_garbage_does_not_disturb_the_recording_of_another() -> None:
+    def make_graphs() -> DecodeGraphs:
+        def compute(inputs: torch.Tensor) -> Outputs:
+            made = [[] for _ in range(3 * gc.get_threshold()[0])]  # enough for a garbage collection
+            return inputs * 2, inputs + len(made)
+
+        def padding(count: int) -> Inputs:
+            return np.zeros((1, count), dtype=np.int32)
+
+        return DecodeGraphs(compute, padding, 4)
+
+    columns = np.ones((1, 2), dtype=np.int32)
+    for _ in range(5):
+        old = make_graphs()
+        old.run(columns)
+        old.itself = old  # type: ignore[attr-defined]  # only a garbage collection deletes it
+        del old
+        doubled, _ = make_graphs().run(columns)
+        assert doubled.tolist() == [[2, 2]]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from skate.llm._engine.adapters import AdaptedRows, Adapter
 from skate.llm._engine.attention import AttentionRow, KVCache, PagedAttention
 from skate.llm._engine.blocks import BlockPool
 from skate.llm._engine.decoder import Decoder
@@ -102,7 +103,7 @@ def decoder_of(family: str) -> Decoder:
 
 
 @functools.cache
-def small_decoder() -> Decoder:
+def small_decoder(device: torch.device = CPU) -> Decoder:
     """Return a Llama of two layers, made without transformers."""
     config = read_model_config({**_SHAPE, "model_type": "llama", "rms_norm_eps": 1e-5})
     generator = torch.Generator().manual_seed(1)
@@ -110,8 +111,22 @@ def small_decoder() -> Decoder:
         name: torch.randn(shape, generator=generator) * 0.3 for name, shape in llama_shapes(config).items()
     }
     return Decoder(
-        config, weights, make_linear=TransposedLinear, device=CPU, dtype=torch.float32, max_length=128
+        config, weights, make_linear=TransposedLinear, device=device, dtype=torch.float32, max_length=128
     )
+
+
+def small_adapter(seed: int, device: torch.device = CPU) -> Adapter:
+    """Return an adapter of some matrices of the small decoder, named after its seed."""
+    shapes = llama_shapes(small_decoder().config)
+    generator = torch.Generator().manual_seed(seed)
+    factors = {}
+    for name, shape in shapes.items():
+        module = name.removesuffix(".weight")
+        if module.endswith(("q_proj", "v_proj", "down_proj")):
+            outputs, inputs = shape
+            down, up = (torch.randn(each, generator=generator) * 0.3 for each in ((inputs, 2), (2, outputs)))
+            factors[module] = (down.to(device), up.to(device))
+    return Adapter(str(seed), seed, factors)
 
 
 def llama_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
@@ -140,11 +155,13 @@ def llama_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 
 @torch.inference_mode()
-def plain_logits(decoder: Decoder, tokens: list[int]) -> torch.Tensor:
+def plain_logits(decoder: Decoder, tokens: list[int], adapter: Adapter | None = None) -> torch.Tensor:
     """Return the logits of every position, computed in one pass."""
+    positions = torch.arange(len(tokens))
+    adapted = [] if adapter is None else [AdaptedRows(adapter, positions)]
     cache = KVCache(decoder.config, 1, len(tokens), torch.float32, CPU)
     attention = PagedAttention(decoder.config, cache, [AttentionRow(0, len(tokens), [0])])
-    return decoder.logits(decoder.forward(torch.tensor(tokens), torch.arange(len(tokens)), attention))
+    return decoder.logits(decoder.forward(torch.tensor(tokens), positions, attention, adapted))
 
 
 def make_scheduler(

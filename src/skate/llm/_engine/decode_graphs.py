@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,10 +64,25 @@ class DecodeGraphs:
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         # Other threads may use the GPU meanwhile, to load an adapter for example.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+        with (
+            _no_garbage_collection(),
+            torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
+        ):
             outputs = self._function(inputs)
         self._pool = self._pool or graph.pool()
         return _Recorded(graph, inputs, outputs)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keep the garbage collector from deleting a graph of an earlier engine, which would end a recording."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _sizes(largest: int) -> list[int]:
