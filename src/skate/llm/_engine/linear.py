@@ -105,7 +105,8 @@ class DynamicInt4Linear:
         product: torch.Tensor = torch.ops.aten._dyn_quant_matmul_4bit(
             rows, self._packed, _GROUP, self._in, self._out
         )
-        product = _add_product(product, rows.unflatten(-1, (-1, _GROUP)).sum(dim=-1), self._offsets)
+        sums = rows.view(rows.shape[0], -1, _GROUP).sum(dim=-1)
+        product = _add_product(product, sums, self._offsets)
         return product if self.bias is None else product + self.bias
 
 

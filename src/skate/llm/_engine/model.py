@@ -67,7 +67,7 @@ class TorchEngineConfig:
             several steps. None is 256 on a CPU and 8,192 on a GPU.
         block_size: Tokens in a block of the KV cache.
         enable_prefix_caching: Whether prompts share the keys and values of equal prefixes.
-        quantization: `"int4"` stores the matrices in 4 bits, on a CPU.
+        quantization: `"int4"` stores the matrices in 4 bits, on a CPU; the embeddings stay in float32.
         kv_cache_memory_bytes: Memory for the KV cache; None takes what the other settings need, if it is there: at
             most half of the free memory of a CPU, or what `gpu_memory_utilization` leaves on a GPU.
         gpu_memory_utilization: The share of a GPU's memory that the engine may use.
