@@ -124,7 +124,8 @@ class PagedAttention:
         """Store the new keys and values, and return what each new token attends to."""
         if rotations is not None:
             both = rotate(torch.cat((queries, keys), dim=1), rotations)  # half as many calls
-            queries, keys = both.split((queries.shape[1], keys.shape[1]), dim=1)
+            heads = queries.shape[1]
+            queries, keys = both[:, :heads], both[:, heads:]
         cached_keys, cached_values = self._cache.layer(layer)
         cached_keys.index_copy_(0, self._new_slots, keys)
         cached_values.index_copy_(0, self._new_slots, values)

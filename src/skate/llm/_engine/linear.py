@@ -184,7 +184,7 @@ def quantize_int4(weight: torch.Tensor) -> QuantizedWeight:
             f"quantization='int4' needs matrices whose number of inputs is a multiple of {_GROUP}, and one has "
             f"{weight.shape[1]}; leave quantization out"
         )
-    groups = weight.float().unflatten(1, (-1, _GROUP))
+    groups = weight.float().reshape(weight.shape[0], -1, _GROUP)
     least, greatest = groups.amin(dim=-1, keepdim=True), groups.amax(dim=-1, keepdim=True)
     scales = ((greatest - least) / 15).bfloat16()
     offsets = least + 8 * scales.float()
