@@ -5,21 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import functional
 
 from skate.llm._engine.attention import AttentionRow, KVCache, PagedAttention
 from skate.llm._engine.decoder import Decoder
-from skate.llm._engine.linear import TransposedLinear, make_int4_linear
+from skate.llm._engine.linear import TransposedLinear, make_int4_head, make_int4_linear
 from skate.llm._engine.model_config import read_model_config
 from skate.llm._engine.model_files import ModelFiles, open_model
 from skate.llm._engine.weights import llama_names
 
 _WINDOW = 512  # tokens of which each sees those before it
 _BLOCK = 16
-_LAYOUTS: dict[str, Any] = {"float32": TransposedLinear, "int4": make_int4_linear}
 
 
 def compare_perplexity(model: str | Path, *, text: str | None = None) -> dict[str, float]:
@@ -37,7 +35,7 @@ def compare_perplexity(model: str | Path, *, text: str | None = None) -> dict[st
     tokens = files.tokenizer.encode(guide_text() if text is None else text, add_special_tokens=False)
     if len(tokens) < 2:
         raise ValueError(f"a perplexity needs a text of at least 2 tokens, and this one has {len(tokens)}")
-    return {kind: perplexity(files, tokens, kind) for kind in _LAYOUTS}
+    return {kind: perplexity(files, tokens, kind) for kind in ("float32", "int4")}
 
 
 def guide_text() -> str:
@@ -58,7 +56,8 @@ def perplexity(files: ModelFiles, tokens: Sequence[int], kind: str) -> float:
     decoder = Decoder(
         config,
         dict(llama_names(config.model_type, files.tensors())),
-        make_linear=_LAYOUTS[kind],
+        make_linear=make_int4_linear if kind == "int4" else TransposedLinear,
+        make_head=make_int4_head if kind == "int4" else None,
         device=torch.device("cpu"),
         dtype=torch.float32,
         max_length=window,

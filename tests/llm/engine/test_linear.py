@@ -12,7 +12,9 @@ from skate.llm._engine.linear import (
     Linear,
     PackedInt4Linear,
     TransposedLinear,
+    make_int4_head,
     make_int4_linear,
+    quantize_int4,
 )
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -37,36 +39,68 @@ def test_the_product_of_a_row_does_not_depend_on_the_number_of_rows() -> None:
 
 @pytest.fixture(params=[DynamicInt4Linear, PackedInt4Linear])
 def int4(request: pytest.FixtureRequest) -> Callable[..., Linear]:
-    if request.param is DynamicInt4Linear and not torch.backends.kleidiai.is_available():
+    kind = request.param
+    if kind is DynamicInt4Linear and not torch.backends.kleidiai.is_available():
         pytest.skip("needs torch's ARM build")
-    return request.param
+    return lambda weight, bias=None: kind(quantize_int4(weight), bias)
 
 
+def dequantized(weight: torch.Tensor) -> torch.Tensor:
+    quantized = quantize_int4(weight)
+    codes = quantized.codes.float().unflatten(1, (-1, 32))
+    return ((codes - 8) * quantized.scales.float()[..., None] + quantized.offsets[..., None]).flatten(1)
+
+
+def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_weights_of_four_bits_are_near_to_the_weights(shift: float) -> None:
+    """Also if all weights of a group have one sign: 16 values lie between the least and the greatest one."""
+    weight = WEIGHT + shift
+    groups = weight.unflatten(1, (-1, 32))
+    step = (groups.amax(dim=-1) - groups.amin(dim=-1)) / 15
+    error = (dequantized(weight) - weight).abs().unflatten(1, (-1, 32)).amax(dim=-1)
+    assert torch.all(error < 0.6 * step)  # half a step, and the rounding of the scale
+
+
+def test_weights_on_a_grid_with_an_offset_are_kept() -> None:
+    """As those of GGUF files of type Q4_1, whose groups have a scale and an offset, too."""
+    codes = torch.randint(0, 16, (32, 64), generator=torch.Generator().manual_seed(1))
+    codes[:, ::32], codes[:, 1::32] = 0, 15
+    weight = codes * 0.01 - 0.03
+    torch.testing.assert_close(dequantized(weight), weight, atol=5e-4, rtol=0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 33])
+@pytest.mark.parametrize("shift", [0.0, 3.0])
 @pytest.mark.parametrize("bias", [None, BIAS])
-def test_weights_of_four_bits_are_near_to_the_weights(
-    int4: Callable[..., Linear], bias: torch.Tensor | None
+def test_a_product_in_four_bits_is_that_of_the_dequantized_weights(
+    int4: Callable[..., Linear], bias: torch.Tensor | None, shift: float, count: int
 ) -> None:
-    expected = torch.nn.functional.linear(ROWS, WEIGHT, bias)
-    found = int4(WEIGHT, bias)(ROWS)
-    assert (found - expected).norm() / expected.norm() < 0.12
+    """But for the rounding of rows to 8 bits on ARM."""
+    weight = WEIGHT + shift
+    expected = torch.nn.functional.linear(ROWS[:count], dequantized(weight), bias)
+    assert relative_error(int4(weight, bias)(ROWS[:count]), expected) < 0.01
+
+
+def test_the_product_of_a_row_in_four_bits_is_the_same_among_others(int4: Callable[..., Linear]) -> None:
+    linear = int4(WEIGHT)
+    whole = linear(ROWS)
+    for count in (1, 2, 7, 16):
+        torch.testing.assert_close(linear(ROWS[:count]), whole[:count], atol=2e-5, rtol=0)
 
 
 def test_any_number_of_outputs_is_possible(int4: Callable[..., Linear]) -> None:
-    expected = ROWS @ WEIGHT[:41].t()
-    found = int4(WEIGHT[:41])(ROWS)
-    assert (found - expected).norm() / expected.norm() < 0.12
+    expected = ROWS @ dequantized(WEIGHT[:41]).t()
+    assert relative_error(int4(WEIGHT[:41])(ROWS), expected) < 0.01
 
 
-def test_groups_of_zeros_stay_zeros(int4: Callable[..., Linear]) -> None:
-    found = int4(torch.zeros(32, 64))(ROWS)
-    assert torch.equal(found, torch.zeros_like(found))
-
-
-def test_multiples_of_the_scale_are_exact(int4: Callable[..., Linear]) -> None:
-    """Integers from -8 to 7, of which each group holds -8, need no rounding; rows may be rounded to 8 bits."""
-    weight = torch.randint(-8, 8, (32, 64), generator=torch.Generator().manual_seed(1)).float()
-    weight[:, ::32] = -8
-    torch.testing.assert_close(int4(weight)(torch.eye(64)), weight.t(), atol=0.05, rtol=0)
+@pytest.mark.parametrize("value", [0.0, 0.7])
+def test_groups_of_equal_weights_are_exact(int4: Callable[..., Linear], value: float) -> None:
+    found = int4(torch.full((32, 64), value))(ROWS)
+    torch.testing.assert_close(found, (ROWS.sum(dim=-1, keepdim=True) * value).expand(-1, 32))
 
 
 def test_a_number_of_inputs_that_cannot_be_grouped_is_refused() -> None:
@@ -74,3 +108,19 @@ def test_a_number_of_inputs_that_cannot_be_grouped_is_refused() -> None:
         ValueError, match="inputs is a multiple of 32, and one has 48; leave quantization out"
     ):
         make_int4_linear(torch.zeros(16, 48))
+
+
+@pytest.mark.parametrize("count", [1, 33])
+def test_great_inputs_of_the_head_are_not_rounded(count: int) -> None:
+    weight = torch.randn(96, 128, generator=torch.Generator().manual_seed(2))
+    rows = torch.randn(33, 128, generator=torch.Generator().manual_seed(3))
+    rows[:, 70] *= 1000
+    expected = rows[:count] @ weight.t()
+    assert relative_error(make_int4_linear(weight)(rows[:count]), expected) > 0.02
+    assert relative_error(make_int4_head(weight, rows[:5])(rows[:count]), expected) < 0.001
+
+
+def test_a_head_may_have_few_inputs() -> None:
+    expected = ROWS[:, :32] @ WEIGHT[:, :32].t()
+    found = make_int4_head(WEIGHT[:, :32], ROWS[:5, :32])(ROWS[:, :32])
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)

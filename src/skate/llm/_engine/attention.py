@@ -123,16 +123,20 @@ class PagedAttention:
     ) -> torch.Tensor:
         """Store the new keys and values, and return what each new token attends to."""
         if rotations is not None:
-            queries, keys = rotate(queries, rotations), rotate(keys, rotations)
+            both = rotate(torch.cat((queries, keys), dim=1), rotations)  # half as many calls
+            heads = queries.shape[1]
+            queries, keys = both[:, :heads], both[:, heads:]
         cached_keys, cached_values = self._cache.layer(layer)
         cached_keys.index_copy_(0, self._new_slots, keys)
         cached_values.index_copy_(0, self._new_slots, values)
-        output = torch.empty_like(queries)
         window = self._config.windows[layer]
+        if not self._rows and len(self._batches) == 1:  # it has all tokens of the step, in their order
+            return self._attend_batch(queries, cached_keys, cached_values, self._batches[0], window)
+        output = torch.empty_like(queries)
         for batch in self._batches:
-            output[batch.tokens] = self._attend_batch(
-                queries[batch.tokens], cached_keys, cached_values, batch, window
-            )
+            chosen = queries.index_select(0, batch.tokens)
+            attended = self._attend_batch(chosen, cached_keys, cached_values, batch, window)
+            output.index_copy_(0, batch.tokens, attended)
         for row in self._rows:
             output[row.tokens] = self._attend_row(
                 queries[row.tokens], cached_keys[row.slots], cached_values[row.slots], row, window

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
 
 from skate.llm._engine.adapters import AdaptedRows, Projection
-from skate.llm._engine.attention import Attention
+from skate.llm._engine.attention import Attention, AttentionRow, KVCache, PagedAttention
 from skate.llm._engine.layer_ops import LayerOps, Norm, TorchLayerOps, activate
-from skate.llm._engine.linear import Linear
+from skate.llm._engine.linear import MakeHead, MakeLinear
 from skate.llm._engine.model_config import FULL, ModelConfig
 from skate.llm._engine.rope import rotation_table
 
-MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
+_EXAMPLE = 16  # tokens that show which inputs of the head are great
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class Decoder:
         config: The shape of the model.
         weights: Tensors by the names that Llama's checkpoints use.
         make_linear: Lays out a weight and a bias for the device.
+        make_head: Lays out the weight that gives logits, given its inputs for some tokens; None lays it out as the
+            others.
         device: Where to put the weights.
         dtype: The type of weights and activations.
         max_length: The longest sequence.
@@ -59,6 +61,7 @@ class Decoder:
         device: torch.device,
         dtype: torch.dtype,
         max_length: int,
+        make_head: MakeHead | None = None,
         ops: LayerOps | None = None,
     ) -> None:
         self.config = config
@@ -69,7 +72,6 @@ class Decoder:
         self._embeddings = load.tensor("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))
         self._layers = [load.layer(index) for index in range(config.num_layers)]
         self._norm = load.norm("model.norm", config.hidden_size)
-        self._head = load.head(self._embeddings)
         self._rotations: torch.Tensor | None = None
         self._local_rotations: torch.Tensor | None = None
         self._learned_positions: torch.Tensor | None = None
@@ -80,6 +82,10 @@ class Decoder:
             self._rotations = rotation_table(config.rope, config.head_dim, max_length, device)
         if config.local_rope is not None:
             self._local_rotations = rotation_table(config.local_rope, config.head_dim, max_length, device)
+        head = load.head(self._embeddings)
+        self._head = (
+            make_linear(head, None) if make_head is None else make_head(head, self._example(max_length))
+        )
 
     def forward(
         self,
@@ -127,6 +133,15 @@ class Decoder:
         logits = scores.float()
         softcap = self.config.logit_softcap
         return logits if softcap is None else torch.tanh(logits / softcap) * softcap
+
+    @torch.inference_mode()
+    def _example(self, max_length: int) -> torch.Tensor:
+        """Return the last hidden states of tokens from all over the vocabulary."""
+        count = min(_EXAMPLE, max_length)
+        cache = KVCache(self.config, 1, count, self.dtype, self.device)
+        attention = PagedAttention(self.config, cache, [AttentionRow(0, count, [0])])
+        tokens = torch.linspace(0, self.config.vocab_size - 1, count).long()
+        return self.forward(tokens, torch.arange(count), attention)
 
     def _add(
         self, hidden: torch.Tensor, update: torch.Tensor, post_norm: Norm | None, next_norm: Norm
@@ -216,12 +231,12 @@ class _WeightReader:
         linear = self._make_linear(torch.cat(weights) if len(weights) > 1 else weights[0], bias)
         return Projection(linear, named_sizes)
 
-    def head(self, embeddings: torch.Tensor) -> Linear:
-        """Return the product that gives logits: of the embeddings, if the model ties them."""
+    def head(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return the weight that gives logits: the embeddings, if the model ties them."""
         name = "lm_head.weight"
         if self._config.tie_word_embeddings or name not in self._weights:
-            return self._make_linear(embeddings, None)
-        return self._make_linear(self.tensor(name, (self._config.vocab_size, self._config.hidden_size)), None)
+            return embeddings
+        return self.tensor(name, (self._config.vocab_size, self._config.hidden_size))
 
     def layer(self, index: int) -> Layer:
         """Return the weights of a layer."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
 from torch.nn import functional
 
 Quantization = Literal["int4"]
-_GROUP = 32  # weights that share a scale
+_GROUP = 32  # weights that share a scale and an offset
 _OUTPUTS = 16  # `PackedInt4Linear` needs a multiple of that many
+_OUTLIERS = 32  # inputs of the head that are not quantized
 
 
 class Linear(Protocol):
@@ -18,6 +21,12 @@ class Linear(Protocol):
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the product for each row."""
         ...
+
+
+MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]  # of a weight and a bias
+MakeHead = Callable[
+    [torch.Tensor, torch.Tensor], Linear
+]  # of a weight and some rows that it may be multiplied with
 
 
 class PlainLinear:
@@ -54,16 +63,41 @@ class TransposedLinear:
         return product[:1] if single else product
 
 
-class DynamicInt4Linear:
-    """A product of rows in 8 bits with weights in 4 bits, by the kernels of torch's ARM build."""
+@dataclass(frozen=True, slots=True)
+class QuantizedWeight:
+    """A matrix in 4 bits: each value is `(code - 8) * scale + offset`, with a scale and an offset for 32 inputs.
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self._out, self._in = weight.shape
-        values, scales = _quantize(weight)
+    Args:
+        codes: From 0 to 15, of shape `(out, in)`.
+        scales: In bfloat16, of shape `(out, in / 32)`.
+        offsets: In float32, of the same shape.
+    """
+
+    codes: torch.Tensor
+    scales: torch.Tensor
+    offsets: torch.Tensor
+
+
+class DynamicInt4Linear:
+    """A product of rows in 8 bits with weights in 4 bits, by the kernels of torch's ARM build.
+
+    The kernels have no offsets. A group's offset adds itself times the sum of the group's inputs, so all offsets are
+    one product in float32, of a thirty-second of the inputs.
+    """
+
+    def __init__(self, weight: QuantizedWeight, bias: torch.Tensor | None = None) -> None:
+        self._out, self._in = weight.codes.shape
+        codes = weight.codes
         # With scales of another type, torch takes an algorithm that is 80 times slower.
         self._packed = torch.ops.aten._dyn_quant_pack_4bit_weight(
-            (values[:, 1::2] << 4 | values[:, ::2]).to(torch.uint8), scales, None, _GROUP, self._in, self._out
+            (codes[:, 1::2] << 4 | codes[:, ::2]).to(torch.uint8),
+            weight.scales,
+            None,
+            _GROUP,
+            self._in,
+            self._out,
         )
+        self._offsets = weight.offsets.t().contiguous()
         self.bias = bias
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
@@ -71,18 +105,22 @@ class DynamicInt4Linear:
         product: torch.Tensor = torch.ops.aten._dyn_quant_matmul_4bit(
             rows, self._packed, _GROUP, self._in, self._out
         )
+        sums = rows.view(rows.shape[0], -1, _GROUP).sum(dim=-1)
+        product = _add_product(product, sums, self._offsets)
         return product if self.bias is None else product + self.bias
 
 
 class PackedInt4Linear:
     """A product with weights in 4 bits by the kernels that torch has for every CPU, which are made for x86."""
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        self._out = weight.shape[0]
-        values, scales = _quantize(functional.pad(weight, (0, 0, 0, -self._out % _OUTPUTS)))
-        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(values.to(torch.int32), 1)
-        offsets = torch.zeros_like(scales)
-        self._scales = torch.stack((scales.t(), offsets.t()), dim=-1).float().contiguous()
+    def __init__(self, weight: QuantizedWeight, bias: torch.Tensor | None = None) -> None:
+        self._out = weight.codes.shape[0]
+        padding = (0, 0, 0, -self._out % _OUTPUTS)
+        self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(
+            functional.pad(weight.codes, padding).to(torch.int32), 1
+        )
+        scales = torch.stack((weight.scales.float(), weight.offsets), dim=-1)
+        self._scales = functional.pad(scales, (0, 0, *padding)).transpose(0, 1).contiguous()
         self.bias = bias
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
@@ -94,8 +132,49 @@ class PackedInt4Linear:
         return product if self.bias is None else product + self.bias
 
 
+class OutlierLinear:
+    """A product with weights in 4 bits, and in float32 for the few inputs that are much greater than the others.
+
+    Weights of great inputs need more than 4 bits. And if rows are rounded to 8 bits, these inputs decide how coarsely
+    the others are rounded.
+    """
+
+    def __init__(self, weight: torch.Tensor, outliers: torch.Tensor) -> None:
+        self._outliers = outliers
+        self._outlier_weight = weight.index_select(1, outliers).t().contiguous()
+        self._rest = make_int4_linear(weight.index_fill(1, outliers, 0.0))
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the product for each row."""
+        product = self._rest(rows.index_fill(1, self._outliers, 0.0))
+        return _add_product(product, rows.index_select(1, self._outliers), self._outlier_weight)
+
+
 def make_int4_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """Store weights in 4 bits, of which each 32 share a scale, for the kernels of this machine.
+    """Store weights in 4 bits, of which each 32 share a scale and an offset, for the kernels of this machine.
+
+    Raises:
+        ValueError: If the number of inputs is not a multiple of 32.
+    """
+    is_arm: bool = torch.backends.kleidiai.is_available()  # type: ignore[no-untyped-call]
+    kind = DynamicInt4Linear if is_arm else PackedInt4Linear
+    return kind(quantize_int4(weight), bias)
+
+
+def make_int4_head(weight: torch.Tensor, examples: torch.Tensor) -> Linear:
+    """Store weights in 4 bits, but those of the inputs that are greatest in some example rows.
+
+    Raises:
+        ValueError: If the number of inputs is not a multiple of 32.
+    """
+    power = examples.square().mean(dim=0)
+    return OutlierLinear(weight, power.topk(min(_OUTLIERS, power.shape[0])).indices)
+
+
+def quantize_int4(weight: torch.Tensor) -> QuantizedWeight:
+    """Round weights to 16 values between the least and the greatest of their group.
+
+    So weights that were rounded to such values before, as in GGUF files of 4 bits, hardly change.
 
     Raises:
         ValueError: If the number of inputs is not a multiple of 32.
@@ -105,16 +184,17 @@ def make_int4_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> 
             f"quantization='int4' needs matrices whose number of inputs is a multiple of {_GROUP}, and one has "
             f"{weight.shape[1]}; leave quantization out"
         )
-    is_arm: bool = torch.backends.kleidiai.is_available()  # type: ignore[no-untyped-call]
-    kind = DynamicInt4Linear if is_arm else PackedInt4Linear
-    return kind(weight, bias)
+    groups = weight.float().reshape(weight.shape[0], -1, _GROUP)
+    least, greatest = groups.amin(dim=-1, keepdim=True), groups.amax(dim=-1, keepdim=True)
+    scales = ((greatest - least) / 15).bfloat16()
+    offsets = least + 8 * scales.float()
+    steps = torch.where(scales == 0, 1.0, scales.float())  # a group of equal weights has the scale 0
+    codes = ((groups - offsets) / steps).round_().add_(8).clamp_(0, 15)
+    return QuantizedWeight(codes.flatten(1).to(torch.int8), scales.squeeze(-1), offsets.squeeze(-1))
 
 
-def _quantize(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return weights rounded to values from 0 to 15, where 8 stands for 0, and their scales in bfloat16."""
-    groups = weight.float().view(weight.shape[0], -1, _GROUP)
-    # The value of greatest magnitude becomes -8, so all 16 values are used.
-    extreme = groups.gather(-1, groups.abs().argmax(dim=-1, keepdim=True))
-    scales = torch.where(extreme != 0, extreme / -8, torch.ones_like(extreme)).bfloat16()
-    values = (groups / scales.float()).round().clamp(-8, 7).flatten(1).to(torch.int8) + 8
-    return values, scales.squeeze(-1).contiguous()
+def _add_product(total: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Return the sum of a tensor, which may be overwritten, and a product with weights stored as `(in, out)`."""
+    if rows.shape[0] == 1:  # is computed as two, as in `TransposedLinear`
+        return torch.addmm(total.expand(2, -1), rows.expand(2, -1), weight)[:1]
+    return total.addmm_(rows, weight)

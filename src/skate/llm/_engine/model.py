@@ -16,9 +16,16 @@ from skate._base.suggestions import did_you_mean
 from skate.llm._engine.adapters import Adapter, load_adapter
 from skate.llm._engine.attention import KVCache
 from skate.llm._engine.blocks import BlockPool
-from skate.llm._engine.decoder import Decoder, MakeLinear
+from skate.llm._engine.decoder import Decoder
 from skate.llm._engine.layer_ops import LayerOps, TorchLayerOps
-from skate.llm._engine.linear import PlainLinear, TransposedLinear, make_int4_linear
+from skate.llm._engine.linear import (
+    MakeHead,
+    MakeLinear,
+    PlainLinear,
+    TransposedLinear,
+    make_int4_head,
+    make_int4_linear,
+)
 from skate.llm._engine.model_config import ModelConfig, read_model_config
 from skate.llm._engine.model_files import ModelFiles
 from skate.llm._engine.runner import CpuRunner, Runner
@@ -60,7 +67,7 @@ class TorchEngineConfig:
             several steps. None is 256 on a CPU and 8,192 on a GPU.
         block_size: Tokens in a block of the KV cache.
         enable_prefix_caching: Whether prompts share the keys and values of equal prefixes.
-        quantization: `"int4"` stores the matrices in 4 bits, on a CPU.
+        quantization: `"int4"` stores the matrices in 4 bits, on a CPU; the embeddings stay in float32.
         kv_cache_memory_bytes: Memory for the KV cache; None takes what the other settings need, if it is there: at
             most half of the free memory of a CPU, or what `gpu_memory_utilization` leaves on a GPU.
         gpu_memory_utilization: The share of a GPU's memory that the engine may use.
@@ -187,9 +194,12 @@ class Model:
             ValueError: If a tensor is missing or has the wrong shape.
         """
         make_linear: MakeLinear = PlainLinear
+        make_head: MakeHead | None = None
         ops: LayerOps = TorchLayerOps()
-        if self.device.type == "cpu":
-            make_linear = TransposedLinear if self.settings.quantization is None else make_int4_linear
+        if self.settings.quantization is not None:
+            make_linear, make_head = make_int4_linear, make_int4_head
+        elif self.device.type == "cpu":
+            make_linear = TransposedLinear
         else:
             from skate.llm._engine.gpu_kernels import FusedLayerOps
 
@@ -198,6 +208,7 @@ class Model:
             self.config,
             dict(llama_names(self.config.model_type, tensors)),
             make_linear=make_linear,
+            make_head=make_head,
             device=self.device,
             dtype=self.dtype,
             max_length=self._longest,

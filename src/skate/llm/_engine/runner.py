@@ -103,7 +103,8 @@ class CpuRunner:
     def launch(self, step: Step, requests: Sequence[RowRequest]) -> LaunchedStep:
         """Compute a step."""
         logits = self.logits(step, [request.adapter for request in requests])
-        sampled = SampledTokens(logits.argmax(dim=-1).tolist())
+        # NumPy's argmax is vectorised, and torch's is not.
+        sampled = SampledTokens(logits.numpy().argmax(axis=-1).tolist())
         sampling = (pair for pair in zip(step.rows, requests, strict=True) if pair[0].samples)
         for index, (row, request) in enumerate(sampling):
             if not request.sampler.is_plain_greedy:
