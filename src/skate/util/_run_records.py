@@ -121,7 +121,9 @@ class RunRecord:
             try:
                 details = dict(self._describe())
                 text = json.dumps(details, allow_nan=False, separators=(",", ":"))
-            except Exception:
+            except Exception as defect:
+                if isinstance(defect, RuntimeError) and ended is None:
+                    return  # the run has changed a container meanwhile
                 # A defect here must not end the run.
                 self._is_broken = True
                 logger.warning("Could not describe the %s run %s", self._kind, self._name, exc_info=True)

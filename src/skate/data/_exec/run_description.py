@@ -118,7 +118,7 @@ class RunDescription:
         used, limits = self._scheduler.used, self._scheduler.limits
         memory = used + sum(list(self._scheduler.memory_of.values()))
         if limits.memory is not None and memory > limits.memory:
-            return f"blocks and workers use {format_bytes(memory)}, the limit of memory is {format_bytes(limits.memory)}"
+            return f"blocks and workers use {format_bytes(memory)}; the memory limit is {format_bytes(limits.memory)}"
         return (
             f"blocks are not consumed as fast as they are created: {format_bytes(used)} wait, "
             f"the limit of the plan is {format_bytes(limits.bytes)}"
