@@ -322,6 +322,7 @@ def _read(path: Path, *, with_details: bool = False) -> tuple[dict[str, Any], di
         return None
     if row is None or row.get("id") != path.name[: -len(_SUFFIX)] or not _is_row(row):
         return None
+    row = {"ended": None, "summary": "", "error": None, **row}
     identity = row.pop(_PROCESS, None)
     if row["status"] == "RUNNING" and identity != _process_identity(row["pid"]):
         row["status"], row["ended"] = "INTERRUPTED", changed
@@ -331,7 +332,7 @@ def _read(path: Path, *, with_details: bool = False) -> tuple[dict[str, Any], di
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
-    except ValueError:  # not JSON, not UTF-8, or only the first part of it
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or only the first part of it
         return None
     return found if isinstance(found, dict) else None
 
@@ -342,6 +343,7 @@ def _is_row(row: dict[str, Any]) -> bool:
         and row.get("status") in _STATUSES
         and isinstance(row.get("pid"), int)
         and isinstance(row.get("started"), int | float)
+        and math.isfinite(row["started"])
         and isinstance(row.get("name"), str)
     )
 

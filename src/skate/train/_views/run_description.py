@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -33,9 +34,6 @@ class ThinnedSeries(Generic[Point]):
     def __init__(self, most: int = _MAX_POINTS) -> None:
         self._most = most
         self._lock = threading.Lock()
-        self._clear()
-
-    def _clear(self) -> None:
         self._kept: list[Point] = []
         self._last: tuple[Point, ...] = ()  # the newest point, unless it is in `_kept`
         self._step = 1  # every how many-th point is kept
@@ -65,12 +63,15 @@ class ThinnedSeries(Generic[Point]):
         with self._lock:
             return [*self._kept, *self._last]
 
-    def retain(self, condition: Callable[[Point], bool]) -> None:
-        """Drop the points for which a condition is not true; the rest becomes a new series."""
-        points = [each for each in self.points() if condition(each)]
-        self._clear()
-        for each in points:
-            self.add(each)
+    def truncate(self, condition: Callable[[Point], bool]) -> None:
+        """Drop the points from the first one on for which a condition is not true."""
+        with self._lock:
+            kept = list(itertools.takewhile(condition, self._kept))
+            if len(kept) == len(self._kept) and all(map(condition, self._last)):
+                return
+            self._kept, self._last, self._skipped = kept, (), 0
+            if not kept:
+                self._step = 1
 
 
 class RunDescription:
@@ -102,7 +103,7 @@ class RunDescription:
         Args:
             first: The number of their first report. Reports from there on are made again.
         """
-        self._reports.retain(lambda point: point[1] < first)
+        self._reports.truncate(lambda point: point[1] < first)
 
     def workers_started(self, workers: Iterable[tuple[int, int, str]]) -> None:
         """A group of workers has started.
