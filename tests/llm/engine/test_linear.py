@@ -79,7 +79,7 @@ def test_weights_on_a_grid_with_an_offset_are_kept() -> None:
 def test_a_product_in_four_bits_is_that_of_the_dequantized_weights(
     int4: Callable[..., Linear], bias: torch.Tensor | None, shift: float, count: int
 ) -> None:
-    """But for the rounding of rows to 8 bits on ARM."""
+    """But for the rounding of rows, to 8 bits on ARM and to bfloat16 elsewhere."""
     weight = WEIGHT + shift
     expected = torch.nn.functional.linear(ROWS[:count], dequantized(weight), bias)
     assert relative_error(int4(weight, bias)(ROWS[:count]), expected) < 0.01

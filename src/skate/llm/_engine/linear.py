@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -78,15 +79,34 @@ class QuantizedWeight:
     offsets: torch.Tensor
 
 
-class DynamicInt4Linear:
-    """A product of rows in 8 bits with weights in 4 bits, by the kernels of torch's ARM build.
+class Int4Linear(ABC):
+    """A product with weights in 4 bits.
 
-    The kernels have no offsets. A group's offset adds itself times the sum of the group's inputs, so all offsets are
-    one product in float32, of a thirty-second of the inputs.
+    A group's offset adds itself times the sum of the group's inputs. So all offsets are one product in float32, of a
+    thirty-second of the inputs, and the kernels need to know the scales only.
     """
 
     def __init__(self, weight: QuantizedWeight, bias: torch.Tensor | None = None) -> None:
         self._out, self._in = weight.codes.shape
+        self._offsets = weight.offsets.t().contiguous()
+        self.bias = bias
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the product for each row."""
+        sums = rows.view(rows.shape[0], -1, _GROUP).sum(dim=-1)
+        product = _add_product(self._multiply(rows), sums, self._offsets)
+        return product if self.bias is None else product + self.bias
+
+    @abstractmethod
+    def _multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the product with the weights without their offsets."""
+
+
+class DynamicInt4Linear(Int4Linear):
+    """A product of rows in 8 bits with weights in 4 bits, by the kernels of torch's ARM build."""
+
+    def __init__(self, weight: QuantizedWeight, bias: torch.Tensor | None = None) -> None:
+        super().__init__(weight, bias)
         codes = weight.codes
         # With scales of another type, torch takes an algorithm that is 80 times slower.
         self._packed = torch.ops.aten._dyn_quant_pack_4bit_weight(
@@ -97,39 +117,34 @@ class DynamicInt4Linear:
             self._in,
             self._out,
         )
-        self._offsets = weight.offsets.t().contiguous()
-        self.bias = bias
 
-    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the product for each row."""
+    def _multiply(self, rows: torch.Tensor) -> torch.Tensor:
         product: torch.Tensor = torch.ops.aten._dyn_quant_matmul_4bit(
             rows, self._packed, _GROUP, self._in, self._out
         )
-        sums = rows.view(rows.shape[0], -1, _GROUP).sum(dim=-1)
-        product = _add_product(product, sums, self._offsets)
-        return product if self.bias is None else product + self.bias
+        return product
 
 
-class PackedInt4Linear:
-    """A product with weights in 4 bits by the kernels that torch has for every CPU, which are made for x86."""
+class PackedInt4Linear(Int4Linear):
+    """A product of rows in bfloat16 with weights in 4 bits, by the kernels that torch has for every CPU.
+
+    They are made for x86. With rows of another type, torch takes an algorithm that is 70 times slower.
+    """
 
     def __init__(self, weight: QuantizedWeight, bias: torch.Tensor | None = None) -> None:
-        self._out = weight.codes.shape[0]
+        super().__init__(weight, bias)
         padding = (0, 0, 0, -self._out % _OUTPUTS)
         self._packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(
             functional.pad(weight.codes, padding).to(torch.int32), 1
         )
-        scales = torch.stack((weight.scales.float(), weight.offsets), dim=-1)
-        self._scales = functional.pad(scales, (0, 0, *padding)).transpose(0, 1).contiguous()
-        self.bias = bias
+        scales = functional.pad(weight.scales, padding).t()
+        self._scales = torch.stack((scales, torch.zeros_like(scales)), dim=-1).contiguous()
 
-    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the product for each row."""
+    def _multiply(self, rows: torch.Tensor) -> torch.Tensor:
         product: torch.Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(
-            rows, self._packed, _GROUP, self._scales
+            rows.bfloat16(), self._packed, _GROUP, self._scales
         )
-        product = product[:, : self._out]
-        return product if self.bias is None else product + self.bias
+        return product[:, : self._out].float()
 
 
 class OutlierLinear:
