@@ -194,7 +194,7 @@ class _Sender:
             running.id, others, self._status, self._headers, body, more, replica_time_s=replica_time_s
         )
         if more:
-            running.link.send_unbuffered(part)
+            running.send_part(part)
         else:
             running.link.send(part, now=not others)
         self._status, self._headers = 0, []

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+import msgspec
+
 from skate.llm import (
     Engine,
     EngineDeadError,
@@ -25,6 +27,7 @@ from skate.serve.llm._protocol.base import (
     PromptTokensDetails,
     RawRequestInfo,
     RequestError,
+    ResponseModel,
     Timing,
     UsageInfo,
     new_id,
@@ -35,6 +38,7 @@ from skate.serve.llm._server.prompts import check_tokens
 __all__ = [
     "DONE",
     "Account",
+    "EventTemplate",
     "Run",
     "as_error_response",
     "chunk_event",
@@ -50,6 +54,7 @@ logger = logging.getLogger("skate.serve")
 
 DONE: Final = "data: [DONE]\n\n"
 _SEEDS: Final = 2**63
+_encode_json: Final = msgspec.json.Encoder().encode
 
 S = TypeVar("S", bound=SamplingFields)
 
@@ -293,6 +298,24 @@ def event(data: str) -> str:
     'data: {}\n\n'
     """
     return f"data: {data}\n\n"
+
+
+class EventTemplate:
+    """The event of a chunk in which only a text changes, as in most events of a stream.
+
+    Args:
+        chunk: The chunk, with `EventTemplate.TEXT` as its text.
+    """
+
+    TEXT: ClassVar[str] = "\x00"
+
+    def __init__(self, chunk: ResponseModel) -> None:
+        # A client may choose the same text as the id, which precedes it.
+        self._before, _, self._after = event(chunk.to_json()).rpartition('"\\u0000"')
+
+    def fill(self, text: str) -> str:
+        """Return the event with a text."""
+        return f"{self._before}{_encode_json(text).decode()}{self._after}"
 
 
 def chunk_event(chunk: Any, run: Run[Any], *, is_last: bool) -> str:
