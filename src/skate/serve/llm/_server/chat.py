@@ -58,7 +58,7 @@ from skate.serve.llm._server.text_splitters import (
 __all__ = ["ChatRun", "Piece", "TranslatedRun", "answer_chat", "stream_chat"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each token, and freezing doubles the cost
 class Piece:
     """The next piece of one of the answers.
 
@@ -179,6 +179,8 @@ class TranslatedRun(ABC, Generic[R]):
 
 def _split(text: str, splitter: ReasoningSplitter, parser: ToolCallParser, *, is_last: bool) -> list[Part]:
     """Return the parts of a piece of text: reasoning, content and tool calls."""
+    if splitter.is_in_answer and not parser.is_enabled:
+        return [TextPart(text)] if text else []
     parts: list[Part] = []
     for part in splitter.feed(text, is_last=is_last):
         if part.is_reasoning:

@@ -101,19 +101,20 @@ class CompletionRun(Run[CompletionRequest]):
                 echo = given if isinstance(given, str) else engine.tokenizer.decode(prompt)
             self.choices += [_Choice(prompt, echo) for _ in range(request.samples)]
 
-    async def pieces(self) -> AsyncGenerator[_Piece]:
-        """Generate the completions, and yield their pieces. Closing the iterator aborts them."""
-        account, choices = self.account, self.choices
-        async with aclosing(run_samples(self.engine, self._requests)) as outputs:
-            async for index, output in outputs:
-                account.add(index, output)
-                choice = choices[index]
-                is_first = not choice.length and not choice.tokens
-                text = choice.echo + output.text if is_first else output.text
-                piece = _Piece(index, text, output, finish_reason(output), choice.length, is_first)
-                choice.length += len(text)
-                choice.tokens += output.tokens
-                yield piece
+    def outputs(self) -> AsyncGenerator[tuple[int, GenerationOutput]]:
+        """Generate the completions, and yield what the engine returns. Closing the iterator aborts them."""
+        return run_samples(self.engine, self._requests)
+
+    def add(self, index: int, output: GenerationOutput) -> _Piece:
+        """Count an output, and return it as a piece of its completion."""
+        self.account.add(index, output)
+        choice = self.choices[index]
+        is_first = not choice.length and not choice.tokens
+        text = choice.echo + output.text if is_first else output.text
+        piece = _Piece(index, text, output, finish_reason(output), choice.length, is_first)
+        choice.length += len(text)
+        choice.tokens += output.tokens
+        return piece
 
     def choice_of(self, piece: _Piece) -> CompletionChoice:
         """Return a piece as a part of a response."""
@@ -151,8 +152,9 @@ async def answer_completion(run: CompletionRun, model: str) -> CompletionRespons
     """Return the completions of a request."""
     request = run.request
     await run.prepare()
-    async with aclosing(run.pieces()) as pieces:
-        async for piece in pieces:
+    async with aclosing(run.outputs()) as outputs:
+        async for index, output in outputs:
+            piece = run.add(index, output)
             choice = run.choices[piece.index]
             choice.text.append(piece.text)
             if request.logprobs is not None:
@@ -194,8 +196,9 @@ async def stream_completion(run: CompletionRun, model: str) -> AsyncGenerator[st
     templates: dict[int, EventTemplate] = {}
     left = len(run.choices)
     is_first = True
-    async with aclosing(run.pieces()) as pieces:
-        async for piece in pieces:
+    async with aclosing(run.outputs()) as outputs:
+        async for index, output in outputs:
+            piece = run.add(index, output)
             left -= piece.finish_reason is not None
             if piece.finish_reason is None and not is_first:
                 if not piece.text and not request.return_token_ids:

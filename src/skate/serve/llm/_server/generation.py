@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
@@ -54,6 +55,7 @@ logger = logging.getLogger("skate.serve")
 
 DONE: Final = "data: [DONE]\n\n"
 _SEEDS: Final = 2**63
+_numbers: Final = itertools.count()
 _encode_json: Final = msgspec.json.Encoder().encode
 
 S = TypeVar("S", bound=SamplingFields)
@@ -106,14 +108,14 @@ def samples_of(
     adapter: str | None,
 ) -> Iterator[GenerationRequest]:
     """Yield one engine request for each sample. If the request has a seed, each sample gets a different one."""
-    # Two clients may choose the same id, but ids must be unique in the engine.
-    unique = new_id(f"{request_id}-")
     for number in range(request.samples):
-        seed = None if params.seed is None else (params.seed + number) % _SEEDS
+        if params.seed is not None:
+            params = replace(params, seed=(params.seed + bool(number)) % _SEEDS)
         yield GenerationRequest(
-            request_id=f"{unique}-{number}",
+            # Two clients may choose the same id, but ids must be unique in the engine.
+            request_id=f"{request_id}-{next(_numbers)}",
             prompt=prompt,
-            params=replace(params, seed=seed),
+            params=params,
             adapter=adapter,
             priority=request.priority,
             cache_salt=request.cache_salt or "",
