@@ -1,20 +1,20 @@
-"""An engine whose steps take as long as those of a fast GPU, but compute nothing: what is left is the cost of serving.
+"""An engine whose steps take as long as those of a fast GPU, but compute nothing, which leaves the cost of serving.
 
-The steps of a 1.5-billion-parameter model on an H200 set the defaults: 1.3 ms for a step that generates, and 9 ms plus
-10 us for each token for one with prompts. Launching a step with prompts calls some hundred small operators of torch,
-each of which gives up the interpreter's lock, as launching kernels does.
+The times are about those of a model of 1.5 billion parameters on an H200. Launching a step with prompts calls some
+hundred small operators of torch, each of which releases the interpreter's lock, as launching kernels does.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import llm_model
 import torch
 
 from skate.llm._engine.model import Model, TorchEngineConfig
@@ -22,10 +22,13 @@ from skate.llm._engine.model_files import open_model
 from skate.llm._engine.runner import LaunchedStep, RowRequest, Runner, SampledTokens
 from skate.llm._engine.scheduler import Step
 from skate.llm._engine.torch_engine import TorchEngine
+from skate.serve.llm import LLMConfig
 
-VOCABULARY = 4096
-DECODE_S, PREFILL_S, PREFILL_TOKEN_S = 1.3e-3, 4e-3, 10e-6
+VOCABULARY = llm_model.CONFIG["vocab_size"]
+DECODE_S = 1.3e-3
+PREFILL_S, PREFILL_TOKEN_S = 4e-3, 10e-6  # of a step with prompts, and of each of its tokens
 PREFILL_OPERATORS = 400
+TEXTS = range(256, 256 + 94)  # tokens of two ASCII characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,12 @@ class PacedRunner:
             duration = PREFILL_S + PREFILL_TOKEN_S * step.tokens
             for _ in range(PREFILL_OPERATORS):
                 torch.add(self._numbers, 1)
-        self._number = self._number % (VOCABULARY - 300) + 1
+        self._number += 1
         self._ends = max(self._ends, time.perf_counter()) + duration
-        return _Step(self._ends, [self._number + 256] * sum(row.samples for row in step.rows))
+        return _Step(self._ends, [TEXTS[self._number % len(TEXTS)]] * sum(row.samples for row in step.rows))
 
     def embed(self, prompt: Sequence[int]) -> list[float]:
-        """Not needed."""
+        """Raise NotImplementedError: the model only generates."""
         raise NotImplementedError
 
 
@@ -90,35 +93,25 @@ def load(folder: str) -> TorchEngine:
     return TorchEngine(PacedModel(open_model(folder), settings))
 
 
-def start(config: Any) -> TorchEngine:
+def start(config: LLMConfig) -> TorchEngine:
     """Start the engine of a configuration: `llm_engine="llm_paced:start"`."""
-    return load(config.model_loading_config.model_source)
+    folder = config.model_loading_config.model_source
+    assert isinstance(folder, str)
+    return load(folder)
 
 
 def write() -> tempfile.TemporaryDirectory[str]:
     """Write a model of one layer to a temporary folder."""
-    import itertools
-
     from safetensors.torch import save_file
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    config: dict[str, Any] = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": VOCABULARY,
+    config = llm_model.CONFIG | {
         "hidden_size": 16,
         "intermediate_size": 16,
         "num_hidden_layers": 1,
         "num_attention_heads": 1,
         "num_key_value_heads": 1,
         "head_dim": 16,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 10000.0,
-        "tie_word_embeddings": True,
-        "hidden_act": "silu",
-        "bos_token_id": 0,
-        "eos_token_id": 0,
     }
     layer = "model.layers.0"
     names = ("q", "k", "v", "o")
@@ -132,14 +125,11 @@ def write() -> tempfile.TemporaryDirectory[str]:
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config))
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = itertools.chain(letters, map("".join, itertools.product(letters[33:97], repeat=2)))
+    words = itertools.chain(letters, map("".join, itertools.product(letters, repeat=2)))
     tokenizer = Tokenizer(
         models.BPE({word: number for number, word in enumerate(itertools.islice(words, VOCABULARY))}, [])
     )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.save(str(folder / "tokenizer.json"))
-    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"eos_token": letters[0], "chat_template": template})
-    )
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": letters[0]}))
     return holder
