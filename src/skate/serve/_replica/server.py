@@ -266,11 +266,12 @@ class RequestServer:
 
     async def _stream(self, running: RunningRequest, produced: Any) -> None:
         number = 0
-        link = running.link
+        link, window = running.link, running.window
         items = produced if hasattr(produced, "__aiter__") else self._code.items(produced)
         try:
             async for item in items:
-                await running.window.take()
+                if not window.try_take():
+                    await window.take()
                 packed = pack(item)
                 if packed is None:
                     number += 1

@@ -77,7 +77,7 @@ def as_request_error(error: Exception) -> RequestError:
 
 
 class EventStream(Response):
-    """A stream of server-sent events. Each event is sent as soon as it arrives.
+    """A stream of server-sent events. Each event is sent as soon as it arrives, with those of other streams.
 
     Args:
         first: The first event.
