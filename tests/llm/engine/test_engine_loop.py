@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from skate.llm import FinishReason
-from skate.llm._engine.runner import LaunchedStep, RowRequest
-from skate.llm._engine.scheduler import Step
 from skate.llm._engine.torch_engine import TorchEngine
-from tests.llm.engine.engine_contract import pieces_of, request
+from tests.llm.engine.engine_contract import request
 from tests.llm.engine.models import write_model
 
 
@@ -29,22 +27,6 @@ async def engine(folder: Path) -> AsyncIterator[TorchEngine]:
     await engine.close()
 
 
-async def test_requests_of_one_iteration_start_in_one_step(
-    engine: TorchEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows: list[int] = []
-    runner = engine._model.runner
-    launch = runner.launch
-
-    def count_rows(step: Step, requests: Sequence[RowRequest]) -> LaunchedStep:
-        rows.append(len(step.rows))
-        return launch(step, requests)
-
-    monkeypatch.setattr(runner, "launch", count_rows)
-    await asyncio.gather(*(pieces_of(engine, f"{number} is", max_tokens=3) for number in range(6)))
-    assert rows == [6, 6, 6]
-
-
 async def test_a_request_that_is_left_in_its_first_iteration_is_forgotten(engine: TorchEngine) -> None:
     async with aclosing(engine.generate(request(engine, max_tokens=200))) as pieces:
         first = asyncio.ensure_future(anext(pieces))
@@ -53,7 +35,6 @@ async def test_a_request_that_is_left_in_its_first_iteration_is_forgotten(engine
         with pytest.raises(asyncio.CancelledError):
             await first
     assert await engine._loop.call(lambda: engine._loop.request_count) == 0
-    assert not engine._loop._submitted
 
 
 async def test_an_abort_finds_a_request_that_was_submitted_just_before(engine: TorchEngine) -> None:

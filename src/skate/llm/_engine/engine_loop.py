@@ -89,7 +89,7 @@ class ActiveRequest:
 class EngineLoop:
     """Runs the steps of a model in a thread of its own, and hands the pieces to the event loops that wait for them.
 
-    Methods named `submit…` and `call` may be called from any event loop; functions given to `call` run when no step is
+    Methods named `submit…` and `call` may be called from any thread; functions given to `call` run when no step is
     being computed.
     """
 
@@ -101,9 +101,6 @@ class EngineLoop:
         self._requests: dict[TokenSequence, ActiveRequest] = {}
         self._by_id: dict[str, ActiveRequest] = {}
         self._launched: deque[tuple[Step, list[ActiveRequest], LaunchedStep]] = deque()
-        self._submitted: dict[
-            asyncio.AbstractEventLoop, list[ActiveRequest]
-        ] = {}  # in this iteration of each loop
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_closing = False
         self._lock = threading.Lock()
@@ -122,24 +119,13 @@ class EngineLoop:
         return len(self._requests)
 
     def submit(self, request: ActiveRequest) -> None:
-        """Add a request. Call it in the request's event loop.
-
-        Requests of one iteration of the loop are added together, so that one step computes their prompts.
-        """
-        submitted = self._submitted.setdefault(request.loop, [])
-        if not submitted:
-            request.loop.call_soon(self._add_submitted, request.loop)
-        submitted.append(request)
+        """Add a request."""
+        if not self._put(lambda: self._add(request)):
+            _deliver([(request, self._death())])
 
     def submit_abort(self, request: ActiveRequest) -> None:
-        """Forget a request whose pieces nobody reads any more. Call it in the request's event loop."""
-        self._add_submitted(request.loop)
+        """Forget a request whose pieces nobody reads any more."""
         self._put(lambda: self._drop(request))
-
-    def _add_submitted(self, loop: asyncio.AbstractEventLoop) -> None:
-        requests = self._submitted.pop(loop, [])
-        if requests and not self._put(lambda: self._add_all(requests)):
-            _deliver([(request, self._death()) for request in requests])
 
     def abort(self, request_id: str) -> None:
         """End a request with the finish reason `ABORT`. Call it between two steps."""
@@ -166,7 +152,6 @@ class EngineLoop:
             except BaseException as error:
                 result.set_exception(error)
 
-        self._add_submitted(asyncio.get_running_loop())  # they came before this call
         if not self._put(run):
             raise self._death()
         return await asyncio.wrap_future(result)
@@ -310,10 +295,6 @@ class EngineLoop:
                 queue=started - request.arrived, prefill=first_token - started, decode=now - first_token
             ),
         )
-
-    def _add_all(self, requests: Sequence[ActiveRequest]) -> None:
-        for request in requests:
-            self._add(request)
 
     def _add(self, request: ActiveRequest) -> None:
         request_id = request.request.request_id
