@@ -470,6 +470,14 @@ ROWS: tuple[Row, ...] = (
         alone=True,
     ),
     Row(
+        name="llm_serve_cpu",
+        title="llm: CPU time of a token in the server, 16 streams",
+        program="llm_serve",
+        unit="s",
+        bar=Bar(need=100e-6, dream=50e-6, absolute=True),
+        alone=True,
+    ),
+    Row(
         name="llm_int4_perplexity",
         title="llm: perplexity that weights of 4 bits add",
         program="llm",

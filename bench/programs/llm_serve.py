@@ -13,9 +13,14 @@ from collections.abc import Iterator
 
 import httpx
 import llm_model
+import llm_paced
 import meter
+import psutil
 
+import skate
+from skate import serve
 from skate.llm import GenerationRequest, SamplingParams, load_engine
+from skate.serve.llm import LLMConfig, build_openai_app
 
 job = meter.Job()
 Streams = tuple[float, float]  # tokens in a second, and seconds to the first token
@@ -119,4 +124,34 @@ def llm_serve_start() -> float:
             return asyncio.run(first()) - start
 
 
-job.run(llm_serve_16, llm_serve_first, llm_serve_start)
+def llm_serve_cpu() -> float:
+    """Return the seconds of CPU that a token takes in the processes of a server whose engine computes nothing."""
+    rounds = 8
+    with llm_paced.write() as folder:
+        config = LLMConfig(
+            model_loading_config={"model_id": "model", "model_source": folder},
+            llm_engine="llm_paced:start",
+            accelerator_config={"kind": "cpu"},
+        )
+        skate.init(num_cpus=job.cpus, include_dashboard=False)
+        serve.start(http_options={"port": 0})
+        serve.run(build_openai_app({"llm_configs": [config]}))
+        host, port = serve.address()
+        address = f"http://{host}:{port}/v1"
+        asyncio.run(over_http(address, 2))
+        before = seconds_of_children()
+        for _ in range(rounds):
+            asyncio.run(over_http(address, llm_model.OUTPUTS))
+        spent = seconds_of_children() - before
+        serve.shutdown()
+        skate.shutdown()
+    return spent / (rounds * llm_model.STREAMS * llm_model.OUTPUTS)
+
+
+def seconds_of_children() -> float:
+    """Return the CPU time of all processes that this one has started."""
+    times = [process.cpu_times() for process in psutil.Process().children(recursive=True)]
+    return sum(each.user + each.system for each in times)
+
+
+job.run(llm_serve_16, llm_serve_first, llm_serve_start, llm_serve_cpu)

@@ -39,6 +39,7 @@ class _RequestContext:
     is_http_request: bool = False
     retry: bool = False
     trace: dict[str, str] | None = None
+    batches_parts: bool = False  # see `_batch_parts`
     # Ongoing calls that the request has made; they are cancelled with it.
     children: set[Any] = field(default_factory=set)
     scope: dict[str, Any] | None = (
@@ -138,6 +139,17 @@ _process_replica: ReplicaContext | None = None
 def _get_request() -> _RequestContext | None:
     """Return the context of the current request, or None."""
     return _request.get()
+
+
+def _batch_parts() -> None:
+    """Send the parts of the current request's response with those of other requests, in one write.
+
+    A part is then sent when the code that produces the next one waits, and not before that code continues. Call it for
+    code that never blocks the event loop.
+    """
+    request = _request.get()
+    if request is not None:
+        request.batches_parts = True
 
 
 def _set_replica(context: ReplicaContext | None) -> None:

@@ -51,6 +51,10 @@ class Pieces:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def take(self) -> Piece | None:
+        """Return the next piece if it is there."""
+        return self._pieces.popleft() if self._pieces else None
+
     async def get(self) -> Piece:
         """Wait for the next piece. There must be only one reader."""
         while not self._pieces:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from skate._base.suggestions import did_you_mean
@@ -31,14 +31,14 @@ def check_prompt(prompt: Sequence[int], *, room: int, vocab_size: int) -> None:
     check_tokens("the prompt", prompt, vocab_size=vocab_size)
 
 
-def check_tokens(where: str, tokens: Iterable[int], *, vocab_size: int) -> None:
+def check_tokens(where: str, tokens: Collection[int], *, vocab_size: int) -> None:
     """Check that tokens are in the vocabulary.
 
     Raises:
         ValueError: If one is not.
     """
-    unknown = next((token for token in tokens if not 0 <= token < vocab_size), None)
-    if unknown is not None:
+    if tokens and not (min(tokens) >= 0 and max(tokens) < vocab_size):
+        unknown = next(token for token in tokens if not 0 <= token < vocab_size)
         raise ValueError(f"{where} has the token {unknown}, but the vocabulary has only {vocab_size}")
 
 

@@ -70,7 +70,7 @@ class RequestSampler:
         self._mask = mask
         self._generated: Counter[int] = Counter()
         self._repeated = set(prompt) if params.repetition_penalty != 1.0 else set()
-        self._stop_tokens = torch.tensor(list(stop_tokens), dtype=torch.int64)
+        self._stop_tokens = list(stop_tokens)
         self._counts_tokens = bool(
             params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import random
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -105,10 +105,11 @@ class TorchEngine:
         self._check_alive()
         active = await self._prepare(request)
         self._loop.submit(active)
+        pieces = active.pieces
         has_ended = False
         try:
             while not has_ended:
-                piece = await active.pieces.get()
+                piece = pieces.take() or await pieces.get()
                 has_ended = isinstance(piece, BaseException) or piece.finish_reason is not None
                 if isinstance(piece, BaseException):
                     raise piece
@@ -222,7 +223,7 @@ class TorchEngine:
         mask = None if params.grammar is None else await asyncio.to_thread(self._compile_grammar, request)
         sampler = RequestSampler(
             params,
-            seed=secrets.randbits(64) if params.seed is None else params.seed,
+            seed=random.getrandbits(64) if params.seed is None else params.seed,
             prompt=request.prompt,
             stop_tokens=sorted(stop_tokens),
             mask=mask,

@@ -12,7 +12,7 @@ from skate._api.payloads import unpack
 from skate.serve._proxy.limits import BodyTooLargeError, Limits
 from skate.serve._router.requests import OutgoingRequest
 from skate.serve._wire.frames import Chunk, Context, Fail, Frame, Grant, Http, ResponsePart, Scope
-from skate.serve._wire.window import Window
+from skate.serve._wire.window import WINDOW_SIZE, Window
 from skate.serve.exceptions import RequestCancelledError
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class HttpRequest(OutgoingRequest):
     _error: Exception | None = None
     _waiter: asyncio.Future[None] | None = None
     _arrived = False
+    _taken = 0  # parts that were taken, and not granted again
 
     def __init__(self, context: Context, scope: Scope, body: bytes, more: bool) -> None:
         super().__init__(context)
@@ -117,8 +118,10 @@ class HttpRequest(OutgoingRequest):
                 last = self._parts.popleft()
                 bodies.append(last.body)
                 count += 1
-        if not self.is_ended and self.connection is not None:
-            self.connection.link.send(Grant(self.id, count))
+        self._taken += count
+        if self._taken >= WINDOW_SIZE // 2 and not self.is_ended and self.connection is not None:
+            self.connection.link.send(Grant(self.id, self._taken))
+            self._taken = 0
         if count == 1:
             return first
         return ResponsePart(first.id, last.load, first.status, first.headers, b"".join(bodies), last.more)

@@ -169,8 +169,9 @@ class _Sender:
             self._headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
         elif kind == "http.response.body":
             more = message.get("more_body", False)
-            if more or not self._status:
-                await running.window.take()  # a response of one part needs no permission
+            # A response of one part needs no permission.
+            if (more or not self._status) and not running.window.try_take():
+                await running.window.take()
             self._part(bytes(message.get("body", b"")), more)
             if running.link.is_congested:
                 await running.link.drain()
@@ -194,7 +195,7 @@ class _Sender:
             running.id, others, self._status, self._headers, body, more, replica_time_s=replica_time_s
         )
         if more:
-            running.link.send_unbuffered(part)
+            running.send_part(part)
         else:
             running.link.send(part, now=not others)
         self._status, self._headers = 0, []

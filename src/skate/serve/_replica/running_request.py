@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from skate._api.payloads import pack
-from skate.serve._wire.frames import Cancel, Chunk, Context, Fail, Frame, Grant
+from skate.serve._wire.frames import Cancel, Chunk, Context, Fail, Frame, Grant, Item, ResponsePart
 from skate.serve._wire.link import Link
 from skate.serve._wire.window import Window
 from skate.serve.context import _RequestContext
@@ -66,6 +66,13 @@ class RunningRequest:
         if self._window is None:
             self._window = Window()
         return self._window
+
+    def send_part(self, frame: Item | ResponsePart) -> None:
+        """Send a part of a streamed answer."""
+        if self.context.batches_parts:
+            self.link.send(frame)
+        else:
+            self.link.send_unbuffered(frame)
 
     def handle_frame(self, frame: Frame) -> None:
         """Handle a further frame from the caller."""

@@ -266,18 +266,20 @@ class RequestServer:
 
     async def _stream(self, running: RunningRequest, produced: Any) -> None:
         number = 0
-        link = running.link
-        items = self._code.items(produced)
+        link, window = running.link, running.window
+        items = produced if hasattr(produced, "__aiter__") else self._code.items(produced)
         try:
             async for item in items:
-                await running.window.take()
+                if not window.try_take():
+                    await window.take()
                 packed = pack(item)
                 if packed is None:
                     number += 1
                     self.exchange.keep(link.name, running.id, number, item)
-                link.send_unbuffered(Item(running.id, packed, number if packed is None else 0))
+                running.send_part(Item(running.id, packed, number if packed is None else 0))
         finally:
-            await items.aclose()  # type: ignore[attr-defined]  # an async generator, closed immediately
+            if hasattr(items, "aclose"):  # an async generator, closed immediately
+                await items.aclose()
         link.send(End(running.id, len(self._running) - 1))
         running.is_answered = True
 

@@ -146,8 +146,9 @@ class StreamingRequest(OutgoingRequest):
         self.method = method
         self.args = args
         self.delivered_args = delivered_args
-        self.items: deque[Result | None] = deque()  # None ends the stream
-        self.items_arrived = Result()  # set when items arrive, and then replaced
+        self.items: deque[bytes | Result | None] = deque()  # packed values; None ends the stream
+        self.items_arrived = Result()  # set when an item arrives that is waited for, and then replaced
+        self.is_awaited = False  # the reader sets it before it checks whether there are items
         self._taken = 0
         self._connection: Connection | None = None
 
@@ -166,13 +167,13 @@ class StreamingRequest(OutgoingRequest):
     def receive(self, frame: Frame) -> bool:
         """Handle an item, an error, or the end of the stream."""
         if isinstance(frame, Item):
-            item = Result()
             if frame.value is not None:
-                item.set_packed(frame.value)
+                self._push(frame.value)
             else:
                 assert self._connection is not None
+                item = Result()
                 self._connection.fetch_result(item, self.id, frame.number)
-            self._push(item)
+                self._push(item)
             return False
         if isinstance(frame, Fail):
             self.failed(unpack(frame.error))
@@ -202,7 +203,9 @@ class StreamingRequest(OutgoingRequest):
         if self._taken % (WINDOW_SIZE // 2) == 0 and self._connection is not None and not self.is_done:
             self._connection.link.send(Grant(self.id, WINDOW_SIZE // 2))
 
-    def _push(self, item: Result | None) -> None:
+    def _push(self, item: bytes | Result | None) -> None:
         self.items.append(item)
-        items_arrived, self.items_arrived = self.items_arrived, Result()
-        items_arrived.set_packed(b"")
+        if self.is_awaited:
+            self.is_awaited = False
+            items_arrived, self.items_arrived = self.items_arrived, Result()
+            items_arrived.set_packed(b"")

@@ -273,13 +273,18 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
         stream = self._require_stream()
         while not stream.items:
             items_arrived = stream.items_arrived
+            stream.is_awaited = True
             if not stream.items:
                 items_arrived.wait(None)
         item = self._next_item(stream)
         if item is None:
             raise StopIteration
-        item.wait(None)
-        value: T = item.value()
+        value: T
+        if isinstance(item, bytes):
+            value = unpack(item)
+        else:
+            item.wait(None)
+            value = item.value()
         return value
 
     def __aiter__(self) -> AsyncIterator[T]:
@@ -288,17 +293,23 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
     async def __anext__(self) -> T:
         if self._is_finished:
             raise StopAsyncIteration
-        await self._started.ready()
+        if not self._started.is_set:
+            await self._started.ready()
         stream = self._require_stream()
         while not stream.items:
             items_arrived = stream.items_arrived
+            stream.is_awaited = True
             if not stream.items:
                 await items_arrived.ready()
         item = self._next_item(stream)
         if item is None:
             raise StopAsyncIteration
-        await item.ready()
-        value: T = await item.value_async()
+        value: T
+        if isinstance(item, bytes):
+            value = unpack(item)
+        else:
+            await item.ready()
+            value = await item.value_async()
         return value
 
     def result(self, *, timeout_s: float | None = None, _skip_asyncio_check: bool = False) -> Any:
@@ -318,7 +329,7 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
             raise self._started.error or RequestCancelledError(self.request_id)
         return self._stream
 
-    def _next_item(self, stream: StreamingRequest) -> Result | None:
+    def _next_item(self, stream: StreamingRequest) -> bytes | Result | None:
         item = stream.items.popleft()
         if item is None:
             self._is_finished = True

@@ -20,6 +20,13 @@ class Window:
         self._available = available
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    def try_take(self) -> bool:
+        """Take the permission to send one part, if there is one. Return whether there was."""
+        if self._available <= 0:
+            return False
+        self._available -= 1
+        return True
+
     async def take(self) -> None:
         """Take the permission to send one part, waiting for it if necessary."""
         while self._available <= 0:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from starlette.responses import Response
 
 from skate.exceptions import RayError
+from skate.serve.context import _batch_parts
 from skate.serve.exceptions import BackPressureError, DeploymentUnavailableError, retry_after
 from skate.serve.llm._protocol.base import ErrorResponse, RequestError, ResponseModel
 
@@ -76,7 +77,7 @@ def as_request_error(error: Exception) -> RequestError:
 
 
 class EventStream(Response):
-    """A stream of server-sent events. Each event is sent as soon as it arrives.
+    """A stream of server-sent events. Each event is sent as soon as it arrives, with those of other streams.
 
     Args:
         first: The first event.
@@ -103,6 +104,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         """Send the response. If the client disconnects, the cancellation reaches the model through its handle."""
+        _batch_parts()
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self._first.encode(), "more_body": True})
         try:

@@ -49,6 +49,7 @@ Texts = Text | list[Count] | list[Text] | list[list[Count]]
 """One text or several. A text may be given as a list of tokens."""
 
 _MAX_BODY_DEPTH = 128
+_CONTAINERS = frozenset((dict, list))
 
 
 def new_id(prefix: str) -> str:
@@ -238,8 +239,8 @@ def _check_depth(value: Any) -> None:
         level = [
             child
             for each in level
-            for child in (each.values() if isinstance(each, dict) else each)
-            if isinstance(child, dict | list)
+            for child in (each.values() if type(each) is dict else each)
+            if type(child) in _CONTAINERS
         ]
         if not level:
             return

@@ -8,8 +8,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-import msgspec
-
 from skate.llm import Engine, GenerationOutput, Tokenizer, TokenLogprob
 from skate.serve.llm._protocol.base import RawRequestInfo, RequestError
 from skate.serve.llm._protocol.chat import (
@@ -31,9 +29,9 @@ from skate.serve.llm._protocol.chat import (
 from skate.serve.llm._server.constraints import chat_grammar, tools_of
 from skate.serve.llm._server.generation import (
     Account,
+    EventTemplate,
     Run,
     chunk_event,
-    event,
     finish_reason,
     last_events,
     run_samples,
@@ -59,10 +57,8 @@ from skate.serve.llm._server.text_splitters import (
 
 __all__ = ["ChatRun", "Piece", "TranslatedRun", "answer_chat", "stream_chat"]
 
-_PLACEHOLDER = "\x00"
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each token, and freezing doubles the cost
 class Piece:
     """The next piece of one of the answers.
 
@@ -183,6 +179,8 @@ class TranslatedRun(ABC, Generic[R]):
 
 def _split(text: str, splitter: ReasoningSplitter, parser: ToolCallParser, *, is_last: bool) -> list[Part]:
     """Return the parts of a piece of text: reasoning, content and tool calls."""
+    if splitter.is_in_answer and not parser.is_enabled:
+        return [TextPart(text)] if text else []
     parts: list[Part] = []
     for part in splitter.feed(text, is_last=is_last):
         if part.is_reasoning:
@@ -311,7 +309,7 @@ class _ChunkWriter:
         self._run = run
         self._base = ChatCompletionStreamResponse(id=run.id, model=model, choices=[])
         self._begun: set[int] = set()
-        self._frames: dict[tuple[int, bool], tuple[str, str]] = {}
+        self._templates: dict[tuple[int, bool], EventTemplate] = {}
 
     def has_begun(self, index: int) -> bool:
         """Return whether an answer has a chunk already. The first chunk contains the role."""
@@ -349,14 +347,14 @@ class _ChunkWriter:
         if not isinstance(part, TextPart):
             return None
         key = index, part.is_reasoning
-        if key not in self._frames:
+        template = self._templates.get(key)
+        if template is None:
             field_name = "reasoning_content" if part.is_reasoning else "content"
-            choice = ChatStreamChoice(index=index, delta=ChatDelta.model_validate({field_name: _PLACEHOLDER}))
-            frame = self._base.model_copy(update={"choices": [choice]}).to_json()
-            before, _, after = event(frame).partition('"\\u0000"')
-            self._frames[key] = before, after
-        before, after = self._frames[key]
-        return f"{before}{msgspec.json.encode(part.text).decode()}{after}"
+            delta = ChatDelta.model_validate({field_name: EventTemplate.TEXT})
+            choice = ChatStreamChoice(index=index, delta=delta)
+            chunk = self._base.model_copy(update={"choices": [choice]})
+            template = self._templates[key] = EventTemplate(chunk)
+        return template.fill(part.text)
 
 
 def _delta(parts: list[Part], *, is_first: bool) -> ChatDelta:

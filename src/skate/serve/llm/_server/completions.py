@@ -17,6 +17,7 @@ from skate.serve.llm._protocol.completions import (
 )
 from skate.serve.llm._server.constraints import answer_grammar
 from skate.serve.llm._server.generation import (
+    EventTemplate,
     Run,
     chunk_event,
     finish_reason,
@@ -42,6 +43,27 @@ class _Choice:
     length: int = 0
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+
+
+@dataclass(slots=True)
+class _Piece:
+    """The next piece of a completion.
+
+    Args:
+        index: The number of the completion.
+        text: The text that the piece adds.
+        output: The output of the engine.
+        finish_reason: Set on the last piece of the completion.
+        offset: The length of the text before the piece.
+        is_first: Whether it is the first piece of the completion.
+    """
+
+    index: int
+    text: str
+    output: GenerationOutput
+    finish_reason: str | None
+    offset: int
+    is_first: bool
 
 
 class CompletionRun(Run[CompletionRequest]):
@@ -79,32 +101,37 @@ class CompletionRun(Run[CompletionRequest]):
                 echo = given if isinstance(given, str) else engine.tokenizer.decode(prompt)
             self.choices += [_Choice(prompt, echo) for _ in range(request.samples)]
 
-    async def pieces(self) -> AsyncGenerator[tuple[int, CompletionChoice]]:
-        """Generate the completions, and yield their pieces. Closing the iterator aborts them."""
-        request = self.request
-        async with aclosing(run_samples(self.engine, self._requests)) as outputs:
-            async for index, output in outputs:
-                self.account.add(index, output)
-                choice = self.choices[index]
-                is_first = not choice.length and not choice.tokens
-                text = choice.echo + output.text if is_first else output.text
-                logprobs = None
-                if request.logprobs is not None:
-                    logprobs = _logprobs(self.engine.tokenizer, output, choice.length, request.logprobs)
-                choice.length += len(text)
-                choice.tokens += output.tokens
-                yield (
-                    index,
-                    CompletionChoice(
-                        index=index,
-                        text=text,
-                        logprobs=logprobs,
-                        finish_reason=finish_reason(output),
-                        stop_reason=output.stop_reason,
-                        token_ids=list(output.tokens) if request.return_token_ids else None,
-                        prompt_token_ids=choice.prompt if request.return_token_ids and is_first else None,
-                    ),
-                )
+    def outputs(self) -> AsyncGenerator[tuple[int, GenerationOutput]]:
+        """Generate the completions, and yield what the engine returns. Closing the iterator aborts them."""
+        return run_samples(self.engine, self._requests)
+
+    def add(self, index: int, output: GenerationOutput) -> _Piece:
+        """Count an output, and return it as a piece of its completion."""
+        self.account.add(index, output)
+        choice = self.choices[index]
+        is_first = not choice.length and not choice.tokens
+        text = choice.echo + output.text if is_first else output.text
+        piece = _Piece(index, text, output, finish_reason(output), choice.length, is_first)
+        choice.length += len(text)
+        choice.tokens += output.tokens
+        return piece
+
+    def choice_of(self, piece: _Piece) -> CompletionChoice:
+        """Return a piece as a part of a response."""
+        request, output = self.request, piece.output
+        logprobs = None
+        if request.logprobs is not None:
+            logprobs = _logprobs(self.engine.tokenizer, output, piece.offset, request.logprobs)
+        prompt = self.choices[piece.index].prompt
+        return CompletionChoice(
+            index=piece.index,
+            text=piece.text,
+            logprobs=logprobs,
+            finish_reason=piece.finish_reason,
+            stop_reason=output.stop_reason,
+            token_ids=list(output.tokens) if request.return_token_ids else None,
+            prompt_token_ids=prompt if request.return_token_ids and piece.is_first else None,
+        )
 
 
 def _logprobs(tokenizer: Tokenizer, output: GenerationOutput, offset: int, count: int) -> CompletionLogprobs:
@@ -123,17 +150,19 @@ def _logprobs(tokenizer: Tokenizer, output: GenerationOutput, offset: int, count
 
 async def answer_completion(run: CompletionRun, model: str) -> CompletionResponse:
     """Return the completions of a request."""
-    await run.prepare()
-    async with aclosing(run.pieces()) as pieces:
-        async for index, piece in pieces:
-            choice = run.choices[index]
-            choice.text.append(piece.text)
-            if piece.logprobs is not None:
-                for name in CompletionLogprobs.model_fields:
-                    getattr(choice.logprobs, name).extend(getattr(piece.logprobs, name))
-            if piece.finish_reason is not None:
-                choice.finish_reason, choice.stop_reason = piece.finish_reason, piece.stop_reason
     request = run.request
+    await run.prepare()
+    async with aclosing(run.outputs()) as outputs:
+        async for index, output in outputs:
+            piece = run.add(index, output)
+            choice = run.choices[piece.index]
+            choice.text.append(piece.text)
+            if request.logprobs is not None:
+                logprobs = _logprobs(run.engine.tokenizer, piece.output, piece.offset, request.logprobs)
+                for name in CompletionLogprobs.model_fields:
+                    getattr(choice.logprobs, name).extend(getattr(logprobs, name))
+            if piece.finish_reason is not None:
+                choice.finish_reason, choice.stop_reason = piece.finish_reason, piece.output.stop_reason
     choices = [
         CompletionChoice(
             index=index,
@@ -161,14 +190,28 @@ async def stream_completion(run: CompletionRun, model: str) -> AsyncGenerator[st
     request = run.request
     await run.prepare()
     base = CompletionStreamResponse(id=run.id, model=model, choices=[])
+    has_only_text = not (
+        request.includes_usage_so_far or request.logprobs is not None or request.return_token_ids
+    )
+    templates: dict[int, EventTemplate] = {}
     left = len(run.choices)
     is_first = True
-    async with aclosing(run.pieces()) as pieces:
-        async for _, piece in pieces:
+    async with aclosing(run.outputs()) as outputs:
+        async for index, output in outputs:
+            piece = run.add(index, output)
             left -= piece.finish_reason is not None
-            if not piece.text and piece.finish_reason is None and not piece.token_ids and not is_first:
-                continue
-            chunk = base.model_copy(update={"choices": [piece]})
+            if piece.finish_reason is None and not is_first:
+                if not piece.text and not request.return_token_ids:
+                    continue
+                if has_only_text:
+                    template = templates.get(piece.index)
+                    if template is None:
+                        choice = CompletionChoice(index=piece.index, text=EventTemplate.TEXT)
+                        template = EventTemplate(base.model_copy(update={"choices": [choice]}))
+                        templates[piece.index] = template
+                    yield template.fill(piece.text)
+                    continue
+            chunk = base.model_copy(update={"choices": [run.choice_of(piece)]})
             if is_first:
                 chunk.ignored_fields, is_first = request.ignored_fields or None, False
             yield chunk_event(chunk, run, is_last=not left)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Generic, TypeVar
+
+import msgspec
 
 from skate.llm import (
     Engine,
@@ -25,6 +28,7 @@ from skate.serve.llm._protocol.base import (
     PromptTokensDetails,
     RawRequestInfo,
     RequestError,
+    ResponseModel,
     Timing,
     UsageInfo,
     new_id,
@@ -35,6 +39,7 @@ from skate.serve.llm._server.prompts import check_tokens
 __all__ = [
     "DONE",
     "Account",
+    "EventTemplate",
     "Run",
     "as_error_response",
     "chunk_event",
@@ -50,6 +55,8 @@ logger = logging.getLogger("skate.serve")
 
 DONE: Final = "data: [DONE]\n\n"
 _SEEDS: Final = 2**63
+_numbers: Final = itertools.count()
+_encode_json: Final = msgspec.json.Encoder().encode
 
 S = TypeVar("S", bound=SamplingFields)
 
@@ -101,14 +108,14 @@ def samples_of(
     adapter: str | None,
 ) -> Iterator[GenerationRequest]:
     """Yield one engine request for each sample. If the request has a seed, each sample gets a different one."""
-    # Two clients may choose the same id, but ids must be unique in the engine.
-    unique = new_id(f"{request_id}-")
     for number in range(request.samples):
-        seed = None if params.seed is None else (params.seed + number) % _SEEDS
+        if params.seed is not None:
+            params = replace(params, seed=(params.seed + bool(number)) % _SEEDS)
         yield GenerationRequest(
-            request_id=f"{unique}-{number}",
+            # Two clients may choose the same id, but ids must be unique in the engine.
+            request_id=f"{request_id}-{next(_numbers)}",
             prompt=prompt,
-            params=replace(params, seed=seed),
+            params=params,
             adapter=adapter,
             priority=request.priority,
             cache_salt=request.cache_salt or "",
@@ -293,6 +300,24 @@ def event(data: str) -> str:
     'data: {}\n\n'
     """
     return f"data: {data}\n\n"
+
+
+class EventTemplate:
+    """The event of a chunk in which only a text changes, as in most events of a stream.
+
+    Args:
+        chunk: The chunk, with `EventTemplate.TEXT` as its text.
+    """
+
+    TEXT: ClassVar[str] = "\x00"
+
+    def __init__(self, chunk: ResponseModel) -> None:
+        # A client may choose the same text as the id, which precedes it.
+        self._before, _, self._after = event(chunk.to_json()).rpartition('"\\u0000"')
+
+    def fill(self, text: str) -> str:
+        """Return the event with a text."""
+        return f"{self._before}{_encode_json(text).decode()}{self._after}"
 
 
 def chunk_event(chunk: Any, run: Run[Any], *, is_last: bool) -> str:

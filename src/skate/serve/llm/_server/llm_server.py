@@ -11,6 +11,7 @@ from typing import Any
 
 from skate import serve
 from skate.llm import Engine
+from skate.serve.context import _batch_parts
 from skate.serve.llm._config import LLMConfig
 from skate.serve.llm._engines import start_engine
 from skate.serve.llm._imports import import_object
@@ -243,6 +244,7 @@ class LLMServer:
                 if not request.stream:
                     yield await answer(run, model)
                     return
+                _batch_parts()
                 async with aclosing(stream(run, model)) as events:
                     async for each in events:
                         has_begun = True

@@ -186,13 +186,13 @@ def check_tokens(tokenizer: Tokenizer, tokens: list[int], param: str) -> list[in
     Raises:
         RequestError: If one is not.
     """
-    for token in tokens:
-        if not 0 <= token < tokenizer.vocab_size:
-            raise RequestError(
-                f"`{param}` contains the token {token}, but the vocabulary has the tokens 0 to "
-                f"{tokenizer.vocab_size - 1}.",
-                param=param,
-            )
+    size = tokenizer.vocab_size
+    if tokens and not (min(tokens) >= 0 and max(tokens) < size):
+        unknown = next(token for token in tokens if not 0 <= token < size)
+        raise RequestError(
+            f"`{param}` contains the token {unknown}, but the vocabulary has the tokens 0 to {size - 1}.",
+            param=param,
+        )
     return tokens
 
 

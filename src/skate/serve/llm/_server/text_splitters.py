@@ -35,7 +35,7 @@ _CALL_HEAD: Final = re.compile(r'\s*\{"name": "([^"]*)", "arguments": ')
 _CALL_END: Final = f"}}\n{CALL_CLOSE}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each token, and freezing doubles the cost
 class TextPart:
     """A part of the answer, or of the reasoning before it."""
 
@@ -86,6 +86,11 @@ class ReasoningSplitter:
     def is_reasoning(self) -> bool:
         """Whether the text so far ends inside the reasoning."""
         return self._state == "reasoning"
+
+    @property
+    def is_in_answer(self) -> bool:
+        """Whether all further text belongs to the answer."""
+        return self._state == "answer" and not self._held
 
     def feed(self, text: str, *, is_last: bool = False) -> Iterator[TextPart]:
         """Yield the parts that are complete with the next piece of text."""
