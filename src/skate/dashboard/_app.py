@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from skate.dashboard._actions import Actions
 from skate.dashboard._live import INTERVAL_S, Live, encode
 from skate.dashboard._logs import Logs
+from skate.dashboard._memory import Memory
 from skate.dashboard._metrics import Metrics
 from skate.dashboard._node import Node
 from skate.dashboard._runs import Runs
@@ -88,6 +89,7 @@ class Dashboard:
             add(f"/state/{name}/{{id}}", tables.row(name))
         add("/state/why/{id}", self._why)
         add("/state/timeline", Timeline(node, history).handle)
+        add("/state/memory", Memory(node).handle)
         add("/state/logs", self._logs.list)
         add("/state/logs/{name:path}", self._logs.read)
         runs = Runs(node)
