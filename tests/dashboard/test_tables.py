@@ -240,3 +240,8 @@ async def test_updates_are_pushed(page: Page) -> None:
         skate.get(double.options(name="pushed").remote(1))
         found = await client.until(lambda name, data: data["path"] == path and data["data"]["total"] == 1)
         assert found["data"]["rows"][0]["state"] == "FINISHED"
+
+
+async def test_without_serve_there_are_no_applications(page: Page) -> None:
+    assert await page.get("/state/serve") == {"applications": [], "proxies": [], "http": None}
+    assert await page.get("/state/llm") == {"models": []}
