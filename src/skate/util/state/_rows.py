@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from skate._base.creation_sites import read_sites
 from skate._base.object_ref import ERROR, PENDING
 from skate._engine.abc import Engine, Table
 from skate.runtime_context import worker_id
@@ -103,34 +104,36 @@ def _tasks(engine: Engine) -> list[StateSchema]:
     found = sorted(
         engine.state(Table.TASKS), key=lambda row: (row["created"], row["task_id"], -row["attempt_number"])
     )
-    return [
-        TaskState(
-            task_id=row["task_id"].hex(),
-            attempt_number=row["attempt_number"],
-            name=row["name"],
-            state=row["state"],
-            job_id=row["job_id"].hex(),
-            actor_id=_hex(row["actor_id"]),
-            type=row["type"],
-            func_or_class_name=row["func_or_class_name"],
-            parent_task_id=row["parent_task_id"].hex(),
-            node_id=node if row["worker_id"] else None,
-            worker_id=worker_id(row["worker_id"]) if row["worker_id"] else None,
-            worker_pid=row["worker_pid"] or None,
-            error_type=row["error_type"],
-            language="PYTHON",
-            required_resources=row["required_resources"],
-            runtime_env_info=_environment(row.get("runtime_env", "")),
-            placement_group_id=_hex(row.get("placement_group_id", b"")),
-            events=_events(row),
-            creation_time_ms=_milliseconds(row["created"]),
-            start_time_ms=_milliseconds(row["started"]) or None,
-            end_time_ms=_milliseconds(row["ended"]) or None,
-            is_debugger_paused=False,
-            label_selector=row.get("label_selector") or {},
-        )
-        for row in found
-    ]
+    return [task_state(row, node) for row in found]
+
+
+def task_state(row: dict[str, Any], node: str) -> TaskState:
+    """Return the row of the state API for a row of the engine."""
+    return TaskState(
+        task_id=row["task_id"].hex(),
+        attempt_number=row["attempt_number"],
+        name=row["name"],
+        state=row["state"],
+        job_id=row["job_id"].hex(),
+        actor_id=_hex(row["actor_id"]),
+        type=row["type"],
+        func_or_class_name=row["func_or_class_name"],
+        parent_task_id=row["parent_task_id"].hex(),
+        node_id=node if row["worker_id"] else None,
+        worker_id=worker_id(row["worker_id"]) if row["worker_id"] else None,
+        worker_pid=row["worker_pid"] or None,
+        error_type=row["error_type"],
+        language="PYTHON",
+        required_resources=row["required_resources"],
+        runtime_env_info=_environment(row.get("runtime_env", "")),
+        placement_group_id=_hex(row.get("placement_group_id", b"")),
+        events=_events(row),
+        creation_time_ms=_milliseconds(row["created"]),
+        start_time_ms=_milliseconds(row["started"]) or None,
+        end_time_ms=_milliseconds(row["ended"]) or None,
+        is_debugger_paused=False,
+        label_selector=row.get("label_selector") or {},
+    )
 
 
 def _events(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -150,7 +153,9 @@ def _objects(engine: Engine) -> list[StateSchema]:
     processes = {row["worker_id"]: row for row in engine.state(Table.WORKERS)}
     tasks: dict[bytes, dict[str, Any]] | None = None
     found: list[StateSchema] = []
-    for row in engine.state(Table.OBJECTS):
+    objects = engine.state(Table.OBJECTS)
+    sites = read_sites(engine.context().session, [row["object_id"] for row in objects])
+    for row in objects:
         status, attempt = "FINISHED", 0
         if row["state"] == ERROR:
             status = "FAILED"
@@ -175,7 +180,7 @@ def _objects(engine: Engine) -> list[StateSchema]:
                     task_status=status,
                     attempt_number=attempt,
                     reference_type=kind,
-                    call_site=NO_CALL_SITE,
+                    call_site=sites.get(row["object_id"], NO_CALL_SITE),
                     type=process.get("worker_type", "WORKER"),
                     pid=process.get("pid", 0),
                     ip=LOOPBACK,
