@@ -12,7 +12,7 @@ from rag.ingest import ingest
 import skate
 from skate import serve
 from tests.conftest import LeakWatch
-from tests.llm.rag.browser import Page, open_browser
+from tests.browser import Page, open_browser
 from tests.llm.rag.conftest import write_documents
 from tests.llm.rag.engine import config
 
