@@ -72,7 +72,7 @@ export function App() {
       </a>
       <AppShell
         header={{ height: 46 }}
-        navbar={{ width: 200, breakpoint: "sm", collapsed: { mobile: !opened } }}
+        navbar={{ width: 204, breakpoint: "sm", collapsed: { mobile: !opened } }}
         padding={{ base: 12, sm: 18 }}
         transitionDuration={0}
       >

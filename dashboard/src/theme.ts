@@ -11,6 +11,21 @@ export const theme = createTheme({
   fontFamily: FONT,
   fontFamilyMonospace: MONOSPACE,
   headings: { fontFamily: FONT, fontWeight: "600" },
+  colors: {
+    // Greys of the dark scheme, with a little blue.
+    dark: [
+      "#e2e5ea",
+      "#c2c8d1",
+      "#9ba4b1",
+      "#7b8494",
+      "#3c4350",
+      "#323843",
+      "#20242c",
+      "#181b21",
+      "#111318",
+      "#0b0d10",
+    ],
+  },
   defaultRadius: "sm",
   cursorType: "pointer",
   focusRing: "auto",

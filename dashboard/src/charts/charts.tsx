@@ -35,11 +35,9 @@ interface LinesProps {
   min?: number;
   log?: boolean;
   height?: number;
-  /** Sizes in bytes have marks at powers of two. */
-  binary?: boolean;
 }
 
-export function Lines({ label, x, series, unit, time, xName, max, min, log, height = 150, binary }: LinesProps) {
+export function Lines({ label, x, series, unit, time, xName, max, min, log, height = 150 }: LinesProps) {
   const option = useMemo(
     () => (colors: Colors) => {
       const single = series.length === 1;
@@ -65,16 +63,18 @@ export function Lines({ label, x, series, unit, time, xName, max, min, log, heig
           type: log ? "log" : "value",
           min: log ? undefined : (min ?? (max === undefined ? undefined : 0)),
           max,
-          interval: binary && max === undefined ? undefined : max === undefined ? undefined : max / 2,
+          interval: max === undefined ? undefined : max / 2,
           scale: min === undefined && max === undefined,
           splitNumber: 3,
+          axisLine: { show: false },
+          axisTick: { show: false },
           axisLabel: { color: colors.muted, fontSize: 11, formatter: unit },
           splitLine: { lineStyle: { color: colors.line } },
         },
         series: series.map(({ name, values }, index) => ({
           type: "line",
           name,
-          data: values.map((value, at) => [(x[at] ?? 0) * (time ? 1000 : 1), value]),
+          data: points(x, values, time ?? false),
           showSymbol: values.length === 1,
           symbolSize: 5,
           connectNulls: false,
@@ -86,9 +86,15 @@ export function Lines({ label, x, series, unit, time, xName, max, min, log, heig
         })),
       };
     },
-    [x, series, unit, time, xName, max, min, log, binary],
+    [x, series, unit, time, xName, max, min, log],
   );
   return <Frame height={height} label={label} option={option} />;
+}
+
+/** Metrics that are reported now and then are drawn as one line; a gap in time stays a gap. */
+function points(x: number[], values: (number | null)[], time: boolean): [number, number | null][] {
+  const all = values.map((value, at): [number, number | null] => [(x[at] ?? 0) * (time ? 1000 : 1), value]);
+  return time ? all : all.filter(([, value]) => value !== null);
 }
 
 function tooltip(colors: Colors, unit: (value: number) => string, head: (value: number) => string) {
@@ -234,7 +240,7 @@ export function Parallel({ label, dimensions, lines, height = 300, onOpen }: Par
             nameGap: 12,
             axisLine: { lineStyle: { color: colors.border } },
             axisTick: { show: false },
-            axisLabel: { color: colors.muted, fontSize: 11 },
+            axisLabel: { color: colors.text, fontSize: 11, backgroundColor: colors.surface, padding: [1, 3] },
           },
         },
         parallelAxis: dimensions.map((dimension, dim) => ({
@@ -248,8 +254,10 @@ export function Parallel({ label, dimensions, lines, height = 300, onOpen }: Par
                 min: "dataMin",
                 max: "dataMax",
                 axisLabel: {
-                  color: colors.muted,
+                  color: colors.text,
                   fontSize: 11,
+                  backgroundColor: colors.surface,
+                  padding: [1, 3],
                   formatter: (value: number) => format.measure(value),
                   hideOverlap: true,
                 },

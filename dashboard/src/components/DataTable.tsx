@@ -11,8 +11,8 @@ export interface Column<R> {
   number?: boolean;
   /** The width in pixels; columns without one share the rest. */
   width?: number;
-  /** Hidden below 700 ("wide") or 1000 ("wider") pixels. */
-  hide?: "wide" | "wider";
+  /** Hidden in a table narrower than 640 ("wide"), 900 ("wider") or 1150 ("widest") pixels. */
+  hide?: "wide" | "wider" | "widest";
 }
 
 interface Props<R> {
@@ -32,7 +32,7 @@ interface Order {
 export function DataTable<R>({ label, columns, rows, rowKey, onOpen, selected }: Props<R>) {
   const [order, setOrder] = useState<Order | null>(null);
   const sorted = useMemo(() => arrange(rows, columns, order), [rows, columns, order]);
-  const width = columns.reduce((sum, column) => sum + (column.hide ? 0 : (column.width ?? 130)), 0);
+  const width = columns.reduce((sum, column) => sum + (column.hide ? 0 : (column.width ?? 100)), 0);
   return (
     <div className="table-scroll" tabIndex={0} role="region" aria-label={label}>
       <table className="data" style={{ minWidth: Math.min(width, 900) }}>
@@ -83,7 +83,7 @@ export function DataTable<R>({ label, columns, rows, rowKey, onOpen, selected }:
 }
 
 function classes<R>(column: Column<R>): string | undefined {
-  return [column.number && "number", column.hide].filter(Boolean).join(" ") || undefined;
+  return [column.number && "number", column.hide && `only-${column.hide}`].filter(Boolean).join(" ") || undefined;
 }
 
 function next<R>(order: Order | null, column: Column<R>): Order | null {

@@ -52,8 +52,8 @@ export function TablePage(props: Props) {
     <Page name={name} tools={<Search label={`Search ${name.toLowerCase()}`} value={search} onChange={setSearch} />}>
       {props.above?.(open)}
       <Panel
-        name={props.above ? "All" : name}
-        about={topic.data && `${format.count(topic.data.total)} ${isFiltered ? "found" : "in all"}`}
+        name={props.above ? `All ${name.toLowerCase()}` : name}
+        about={topic.data && `${format.count(topic.data.total)}${isFiltered ? " found" : ""}`}
         tools={filters.length > 0 && <Chips filters={filters} chosen={chosen} onChoose={setChosen} />}
         bare
       >

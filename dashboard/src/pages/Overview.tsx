@@ -22,11 +22,11 @@ export function Overview() {
       {data && (
         <>
           <Counts data={data} />
-          <Charts history={data.history} data={data} />
           <div className="grid">
             <WaitingPanel waiting={data.waiting} />
             <Resources resources={data.resources} />
           </div>
+          <Charts history={data.history} data={data} />
         </>
       )}
     </Page>
@@ -165,16 +165,18 @@ const WAITING_COLUMNS: Column<Waiting>[] = [
 function WaitingPanel({ waiting }: { waiting: Waiting[] }) {
   return (
     <Panel name="Waiting" about={waiting.length > 0 && format.count(waiting.length)} bare>
-      {waiting.length === 0 ? (
-        <Empty>Nothing waits: every task, actor and placement group has what it needs.</Empty>
-      ) : (
-        <DataTable label="What waits" columns={WAITING_COLUMNS} rows={waiting.slice(0, 15)} rowKey={(row) => row.id} />
-      )}
-      {waiting.length > 15 && (
-        <div className="table-foot">
-          The longest waits are shown. <Link href="/tasks">All tasks</Link>
-        </div>
-      )}
+      <div className="waiting">
+        {waiting.length === 0 ? (
+          <Empty>Nothing waits: every task, actor and placement group has what it needs.</Empty>
+        ) : (
+          <DataTable label="What waits" columns={WAITING_COLUMNS} rows={waiting.slice(0, 50)} rowKey={(row) => row.id} />
+        )}
+        {waiting.length > 50 && (
+          <div className="table-foot">
+            The longest waits are shown. <Link href="/tasks">All tasks</Link>
+          </div>
+        )}
+      </div>
     </Panel>
   );
 }
@@ -186,6 +188,7 @@ function amount(name: string, value: number): string {
 function Resources({ resources }: { resources: Data["resources"] }) {
   return (
     <Panel name="Resources in use">
+      <div className="waiting" style={{ height: 198 }}>
       {resources.map(({ name, used, total }) => (
         <div className="resource" key={name}>
           <span className="ellipsis" title={name}>
@@ -198,6 +201,7 @@ function Resources({ resources }: { resources: Data["resources"] }) {
         </div>
       ))}
       {resources.length === 0 && <Empty>The node reports no resources.</Empty>}
+      </div>
     </Panel>
   );
 }

@@ -81,17 +81,21 @@ function Application({ application }: { application: Data["applications"][number
   );
 }
 
+function ready(deployment: Deployment): number {
+  return deployment.replicas.filter((replica) => replica.state === "RUNNING").length;
+}
+
 const DEPLOYMENT_COLUMNS: Column<Deployment>[] = [
   { key: "name", label: "Deployment", render: (row) => <span title={row.name}>{row.name}</span>, sort: (row) => row.name },
   {
     key: "status",
     label: "Status",
-    width: 150,
+    width: 130,
     render: (row) => <span title={row.message}><State value={row.status} /></span>,
     sort: (row) => row.status,
   },
-  { key: "replicas", label: "Replicas", width: 90, number: true, render: (row) => `${row.replicas.length} of ${row.target}`, sort: (row) => row.replicas.length },
-  { key: "requests", label: "Requests", width: 100, number: true, render: (row) => format.rate(row.requests_per_s), sort: (row) => row.requests_per_s },
+  { key: "replicas", label: "Replicas", width: 84, number: true, render: (row) => `${ready(row)} of ${row.target}`, sort: (row) => row.replicas.length },
+  { key: "requests", label: "Requests", width: 100, number: true, hide: "wide", render: (row) => format.rate(row.requests_per_s), sort: (row) => row.requests_per_s },
   { key: "errors", label: "Errors", width: 84, number: true, hide: "wide", render: (row) => format.rate(row.errors_per_s), sort: (row) => row.errors_per_s },
   { key: "running", label: "Running", width: 84, number: true, hide: "wide", render: (row) => format.count(row.running), sort: (row) => row.running },
   { key: "queued", label: "Queued", width: 84, number: true, hide: "wide", render: (row) => format.count(row.queued), sort: (row) => row.queued },

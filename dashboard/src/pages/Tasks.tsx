@@ -11,8 +11,8 @@ const seconds = (value: unknown) => (typeof value === "number" && value > 0 ? va
 
 const COLUMNS: Column<Row>[] = [
   nameColumn("name", "/tasks", "task_id", "Task"),
-  stateColumn("state", "task_id", taskName, 240),
-  plainColumn("type", { width: 150, hide: "wider", render: (row) => format.words(String(row.type)) }),
+  stateColumn("state", "task_id", taskName, 220),
+  plainColumn("type", { width: 130, hide: "widest", render: (row) => format.words(String(row.type)) }),
   plainColumn("worker_pid", { width: 84, number: true, label: "PID", hide: "wide" }),
   {
     key: "start_time_ms",
@@ -27,10 +27,11 @@ const COLUMNS: Column<Row>[] = [
     label: "Duration",
     width: 100,
     number: true,
+    hide: "wide",
     render: (row) => <Since time={seconds(row.start_time_ms)} until={seconds(row.end_time_ms)} />,
     sort: (row) => (seconds(row.end_time_ms) ?? Infinity) - (seconds(row.start_time_ms) ?? Infinity),
   },
-  plainColumn("error_type", { width: 170, hide: "wider", label: "Error" }),
+  plainColumn("error_type", { width: 170, hide: "widest", label: "Error" }),
   idColumn("task_id", "/tasks"),
 ];
 

@@ -70,7 +70,7 @@ function trialColumns(run: TuneRun): Column<Trial>[] {
     {
       key: "id",
       label: "Trial",
-      width: 150,
+      width: 124,
       render: (row) => (
         <button type="button" className="link ellipsis mono">
           {row.id}
@@ -95,7 +95,7 @@ function trialColumns(run: TuneRun): Column<Trial>[] {
           {
             key: "metric",
             label: metric,
-            width: 110,
+            width: 90,
             number: true,
             render: (row: Trial) => format.measure(row.metrics[metric]),
             sort: (row: Trial) => numeric(row.metrics[metric]),
@@ -151,6 +151,9 @@ function dimension(name: string, values: (Value | undefined)[]): Dimension {
     return { name, names: [...new Set(known.map((value) => format.plain(value)))].sort() };
   }
   const numbers = known as number[];
+  const distinct = [...new Set(numbers)].sort((one, other) => one - other);
+  // A few choices, such as batch sizes, are easier to read as names.
+  if (distinct.length <= 6 && numbers.length > 2 * distinct.length) return { name, names: distinct.map(format.plain) };
   const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
   return { name, log: low > 0 && high / low > 50 };
 }

@@ -83,7 +83,7 @@ const ACTOR_COLUMNS: Column<Row>[] = [
   nameColumn("class_name", "/actors", "actor_id", "Class"),
   plainColumn("name", { width: 180, hide: "wide" }),
   stateColumn("state", "actor_id", actorName),
-  plainColumn("pid", { width: 84, number: true, label: "PID" }),
+  plainColumn("pid", { width: 84, number: true, label: "PID", hide: "wide" }),
   plainColumn("ray_namespace", { width: 130, hide: "wider", label: "Namespace" }),
   plainColumn("num_restarts", { width: 84, number: true, hide: "wider", label: "Restarts" }),
   idColumn("actor_id", "/actors"),
@@ -128,8 +128,8 @@ function bundles(row: Row): string {
 
 const GROUP_COLUMNS: Column<Row>[] = [
   { ...nameColumn("name", "/placement_groups", "placement_group_id"), render: (row) => groupName(row) },
-  stateColumn("state", "placement_group_id", groupName),
-  { key: "bundles", label: "Bundles", render: (row) => <span title={bundles(row)}>{bundles(row) || "–"}</span> },
+  stateColumn("state", "placement_group_id", groupName, 160),
+  { key: "bundles", label: "Bundles", hide: "wide", render: (row) => <span title={bundles(row)}>{bundles(row) || "–"}</span> },
   plainColumn("creator_job_id", { width: 120, hide: "wider", label: "Job" }),
   idColumn("placement_group_id", "/placement_groups"),
 ];
@@ -163,7 +163,7 @@ const WORKER_COLUMNS: Column<Row>[] = [
     ),
     sort: (row) => row.pid as number,
   },
-  plainColumn("worker_type", { label: "Type", width: 130, render: (row) => format.words(String(row.worker_type)) }),
+  plainColumn("worker_type", { label: "Type", width: 130, hide: "wide", render: (row) => format.words(String(row.worker_type)) }),
   {
     key: "is_alive",
     label: "State",
@@ -224,7 +224,7 @@ const JOB_COLUMNS: Column<Row>[] = [
     ),
     sort: jobName,
   },
-  { ...stateColumn("status", "submission_id", jobName, 150), label: "Status" },
+  { ...stateColumn("status", "submission_id", jobName, 130), label: "Status" },
   plainColumn("type", { width: 110, hide: "wide", render: (row) => format.words(String(row.type)) }),
   {
     key: "start_time",
@@ -284,14 +284,14 @@ const OBJECT_COLUMNS: Column<Row>[] = [
     render: (row) => format.bytes(row.object_size as number),
     sort: (row) => row.object_size as number,
   },
-  { ...stateColumn("task_status", "object_id", objectName, 210), label: "Task" },
+  { ...stateColumn("task_status", "object_id", objectName, 180), label: "Task" },
   plainColumn("reference_type", {
     width: 190,
     hide: "wide",
     label: "Held as",
     render: (row) => format.words(String(row.reference_type)),
   }),
-  plainColumn("pid", { width: 84, number: true, label: "PID" }),
+  plainColumn("pid", { width: 84, number: true, label: "PID", hide: "wide" }),
   plainColumn("call_site", { hide: "wider", label: "Created at" }),
 ];
 
@@ -315,21 +315,21 @@ export function Objects() {
 
 const PROCESS_COLUMNS: Column<Memory["processes"][number]>[] = [
   { key: "title", label: "Process", render: (row) => <span title={row.title}>{row.title}</span>, sort: (row) => row.title },
-  { key: "pid", label: "PID", width: 84, number: true, render: (row) => row.pid, sort: (row) => row.pid },
-  { key: "rss", label: "Resident", width: 96, number: true, render: (row) => format.bytes(row.rss), sort: (row) => row.rss },
+  { key: "pid", label: "PID", width: 72, number: true, render: (row) => row.pid, sort: (row) => row.pid },
+  { key: "rss", label: "Resident", width: 84, number: true, render: (row) => format.bytes(row.rss), sort: (row) => row.rss },
   {
     key: "uss",
     label: "Private",
     width: 96,
     number: true,
-    hide: "wide",
+    hide: "wider",
     render: (row) => format.bytes(row.uss),
     sort: (row) => row.uss,
   },
   {
     key: "bytes",
     label: "Holds",
-    width: 96,
+    width: 84,
     number: true,
     render: (row) => format.bytes(row.bytes),
     sort: (row) => row.bytes,
@@ -339,7 +339,7 @@ const PROCESS_COLUMNS: Column<Memory["processes"][number]>[] = [
     label: "Objects",
     width: 84,
     number: true,
-    hide: "wide",
+    hide: "wider",
     render: (row) => format.count(row.objects),
     sort: (row) => row.objects,
   },
@@ -366,7 +366,7 @@ const MEMORY_COLUMNS: Column<MemoryObject>[] = [
     sort: (row) => row.created_at,
   },
   { key: "holders", label: "Held by", render: (row) => <span title={holders(row)}>{holders(row) || "–"}</span> },
-  { key: "flags", label: "Kept", width: 110, hide: "wide", render: (row) => flags(row) || "in memory" },
+  { key: "flags", label: "Kept", width: 130, hide: "wide", render: (row) => flags(row) || "in memory" },
   {
     key: "id",
     label: "Object",

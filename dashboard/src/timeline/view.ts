@@ -310,7 +310,7 @@ export class TimelineView {
       if (track.y + track.height < this.scrollY || track.y > bottom) continue;
       context.fillStyle = palette.text;
       context.textAlign = "left";
-      context.fillText(fitted(titleOf(track.track), this.gutter - 24, context), 14, track.y + ROW / 2);
+      context.fillText(fitted(this.gutter < 100 ? String(track.track.pid ?? track.track.title) : titleOf(track.track), this.gutter - 24, context), 14, track.y + ROW / 2);
       context.fillStyle = palette.line;
       context.fillRect(0, track.y + track.height + 2, this.width, 1);
     }
@@ -382,9 +382,7 @@ export class TimelineView {
   private color(name: string): string {
     let color = this.colors.get(name);
     if (color === undefined) {
-      let hash = 7;
-      for (const letter of name) hash = (hash * 31 + (letter.codePointAt(0) ?? 0)) >>> 0;
-      color = SERIES[hash % (SERIES.length - 1)] ?? "#4c6ef5"; // the last one is too close to the colour of failures
+      color = SERIES[this.colors.size % (SERIES.length - 1)] ?? "#4c6ef5"; // the last is like the colour of failures
       this.colors.set(name, color);
     }
     return color;
