@@ -181,7 +181,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate.llm": SHARED | LIBRARIES | {"skate.llm._engine"},
     "skate.serve.llm": SHARED | LIBRARIES | {"skate.llm"},
     "skate.data.llm": SHARED | LIBRARIES | {"skate.llm"},
-    "skate.dashboard": CORE | LIBRARIES,
+    "skate.dashboard": SHARED | LIBRARIES | {"skate.serve._controller"},
     "skate.cli": SHARED
     | LIBRARIES
     | {"skate.serve._build", "skate.serve._controller", "skate.serve._schema"}

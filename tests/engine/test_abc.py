@@ -11,7 +11,7 @@ import skate
 import skate._engine as engines
 from skate._base.object_ref import ReferenceOwner
 from skate._base.remote_pdb import Breakpoint
-from skate._engine.abc import Engine, Table
+from skate._engine.abc import Engine, Table, View
 from skate._engine.inline.engine import InlineEngine
 from skate._engine.inline.objects import Objects
 from skate._engine.local.client.client import Client
@@ -40,8 +40,8 @@ def test_every_member_of_the_interface_has_a_docstring() -> None:
     assert [member.__name__ for member in members if not member.__doc__] == []
 
 
-@pytest.mark.parametrize("table", Table)
-def test_a_node_answers_for_every_table(table: Table) -> None:
+@pytest.mark.parametrize("table", [*Table, *View])
+def test_a_node_answers_for_every_table(table: Table | View) -> None:
     assert Question(table) == table
 
 
@@ -50,6 +50,7 @@ def test_an_engine_without_an_optional_feature_says_so() -> None:
         engine = engines.current()
         assert engine.native_state is None
         assert engine.why_by_id(skate.put(1).binary()) is None
+        assert engine.observe(View.SUMMARY) is None
         assert not engine.is_forked
         assert dict(engine.address_info) == {}
         assert not engine.announce_breakpoint(Breakpoint.__new__(Breakpoint))

@@ -25,6 +25,7 @@ FOLDERS = {
     "chaos": "programs",
     "clients": "clients",
     "compat": "programs",
+    "dashboard": "programs",
     "data": "data",
     "frameworks": "frameworks",
     "llm": "llm",

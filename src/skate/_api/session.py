@@ -107,6 +107,10 @@ def init(
         object_store_memory: The most bytes of shared memory that large objects may use.
         local_mode: Ray's old name for the inline engine.
         ignore_reinit_error: Return the running session instead of raising.
+        include_dashboard: Whether to start a dashboard, which ends with the session; `dashboard_url` of the result
+            has its URL with the token.
+        dashboard_host: The address that the dashboard listens on.
+        dashboard_port: The port of the dashboard, 8265 by default; if it is taken, the next free one.
         log_to_driver: Whether this process prints the output of workers; the default is SKATE_LOG_TO_DRIVER.
         namespace: The namespace of named actors; by default a namespace of the session's own.
         runtime_env: Runtime environment of all workers of this job.
@@ -193,10 +197,31 @@ def init(
             system_config=kwargs.get("_system_config"),
         )
     engines.adopt(running)
+    if include_dashboard and name != "ray":  # Ray starts its own
+        _start_dashboard(running, dashboard_host, dashboard_port)
     port = kwargs.get("_metrics_export_port")
     if port is not None and name != "ray":  # Ray itself listens on the port
         _export_metrics(running, port)
     return _context(running)
+
+
+def _start_dashboard(running: Engine, host: str, port: int | None) -> None:
+    """Start a dashboard that ends with the session."""
+    if running.name == "inline":
+        import logging
+
+        logging.getLogger("skate").warning(
+            "The inline engine has no dashboard: it runs in this process, and no node can be asked. "
+            "include_dashboard=True has no effect."
+        )
+        return
+    from skate._api import dashboards
+
+    try:
+        dashboards.start(running, host, port)
+    except BaseException:
+        shutdown()
+        raise
 
 
 def _export_metrics(running: Engine, port: int) -> None:
@@ -262,10 +287,20 @@ def _context(engine: Engine) -> BaseContext:
         "temp_dir": os.path.dirname(session),
         "object_store_address": session,
         "raylet_socket_name": os.path.join(session, "node.sock"),
-        "webui_url": "",
+        "webui_url": _dashboard_url(engine),
         "metrics_export_port": 0,
     }
     return BaseContext({**known, **engine.address_info})
+
+
+def _dashboard_url(engine: Engine) -> str:
+    """Return the URL of a dashboard of the session, with its token; "" if there is none."""
+    session = engine.context().session
+    if engine.name != "local" or not os.path.isdir(os.path.join(session, "dashboards")):
+        return ""
+    from skate._api import dashboards
+
+    return dashboards.url_of(session)
 
 
 def is_initialized() -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from skate._api.nodes import UnusableFolderError
-from skate.cli import about, inspection, jobs, lifecycle, listing, llm, logs, run, serve, tune
+from skate.cli import about, dashboard, inspection, jobs, lifecycle, listing, llm, logs, run, serve, tune
 from skate.cli.script import Handover
 from skate.exceptions import RayError
 
@@ -58,6 +58,7 @@ for _command in (
     inspection.stack,
     inspection.why,
     inspection.debug,
+    dashboard.dashboard,
     jobs.job,
     serve.serve,
     tune.tune,

@@ -13,6 +13,7 @@ from skate._engine.abc.values import (
     Handle,
     RunningTask,
     Table,
+    View,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "Returns",
     "RunningTask",
     "Table",
+    "View",
 ]

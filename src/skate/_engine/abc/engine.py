@@ -11,7 +11,7 @@ from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
 from skate._base.generator import ObjectRefGenerator
 from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
-from skate._engine.abc.values import ActorDescription, CreatedActor, EngineContext, Handle, Table
+from skate._engine.abc.values import ActorDescription, CreatedActor, EngineContext, Handle, Table, View
 
 if TYPE_CHECKING:
     from skate._base.remote_pdb import Breakpoint  # which imports pdb
@@ -118,6 +118,10 @@ class Engine(ABC):
     @abstractmethod
     def cancel_generator(self, generator: ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
         """Cancel the task or call that makes the items of a generator."""
+
+    def cancel_by_id(self, task: bytes, *, force: bool, recursive: bool) -> None:
+        """Cancel a task or call that another process may have submitted."""
+        raise NotImplementedError(f"The {self.name} engine cancels tasks by reference only.")
 
     @abstractmethod
     def is_cancelled(self) -> bool:
@@ -248,6 +252,10 @@ class Engine(ABC):
 
     def why_by_id(self, id: bytes) -> list[str] | None:
         """Do the same for the id of an object; return None if the engine explains references only."""
+        return None
+
+    def observe(self, view: View, *numbers: int) -> dict[str, Any] | None:
+        """Return an answer that is cheap enough to be asked for every second; None if the engine has none."""
         return None
 
     # ------------------------------------------------------------ this process

@@ -22,6 +22,14 @@ class Table(StrEnum):
     WORKERS = "workers"
 
 
+class View(StrEnum):
+    """An answer that `Engine.observe` returns."""
+
+    MEMORY_BY_PROCESS = "memory by process"
+    SUMMARY = "summary"
+    TASK_EVENTS = "task events"
+
+
 @dataclass(frozen=True)
 class RunningTask:
     """The task or actor call that the calling code belongs to."""

@@ -103,34 +103,36 @@ def _tasks(engine: Engine) -> list[StateSchema]:
     found = sorted(
         engine.state(Table.TASKS), key=lambda row: (row["created"], row["task_id"], -row["attempt_number"])
     )
-    return [
-        TaskState(
-            task_id=row["task_id"].hex(),
-            attempt_number=row["attempt_number"],
-            name=row["name"],
-            state=row["state"],
-            job_id=row["job_id"].hex(),
-            actor_id=_hex(row["actor_id"]),
-            type=row["type"],
-            func_or_class_name=row["func_or_class_name"],
-            parent_task_id=row["parent_task_id"].hex(),
-            node_id=node if row["worker_id"] else None,
-            worker_id=worker_id(row["worker_id"]) if row["worker_id"] else None,
-            worker_pid=row["worker_pid"] or None,
-            error_type=row["error_type"],
-            language="PYTHON",
-            required_resources=row["required_resources"],
-            runtime_env_info=_environment(row.get("runtime_env", "")),
-            placement_group_id=_hex(row.get("placement_group_id", b"")),
-            events=_events(row),
-            creation_time_ms=_milliseconds(row["created"]),
-            start_time_ms=_milliseconds(row["started"]) or None,
-            end_time_ms=_milliseconds(row["ended"]) or None,
-            is_debugger_paused=False,
-            label_selector=row.get("label_selector") or {},
-        )
-        for row in found
-    ]
+    return [task_state(row, node) for row in found]
+
+
+def task_state(row: dict[str, Any], node: str) -> TaskState:
+    """Return the row of the state API for a row of the engine."""
+    return TaskState(
+        task_id=row["task_id"].hex(),
+        attempt_number=row["attempt_number"],
+        name=row["name"],
+        state=row["state"],
+        job_id=row["job_id"].hex(),
+        actor_id=_hex(row["actor_id"]),
+        type=row["type"],
+        func_or_class_name=row["func_or_class_name"],
+        parent_task_id=row["parent_task_id"].hex(),
+        node_id=node if row["worker_id"] else None,
+        worker_id=worker_id(row["worker_id"]) if row["worker_id"] else None,
+        worker_pid=row["worker_pid"] or None,
+        error_type=row["error_type"],
+        language="PYTHON",
+        required_resources=row["required_resources"],
+        runtime_env_info=_environment(row.get("runtime_env", "")),
+        placement_group_id=_hex(row.get("placement_group_id", b"")),
+        events=_events(row),
+        creation_time_ms=_milliseconds(row["created"]),
+        start_time_ms=_milliseconds(row["started"]) or None,
+        end_time_ms=_milliseconds(row["ended"]) or None,
+        is_debugger_paused=False,
+        label_selector=row.get("label_selector") or {},
+    )
 
 
 def _events(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from skate._engine.abc import (
     Handle,
     Returns,
     Table,
+    View,
 )
 from skate._engine.common import failures
 from skate._engine.common.calls import pack_arguments, split_arguments
@@ -165,13 +166,13 @@ class LocalEngine(Engine):
     def cancel(self, reference: ObjectRef[Any], *, force: bool, recursive: bool) -> None:
         """Cancel the task or call that makes an object."""
         self.client.check([reference])
-        self.cancel_task(ids.task_of(reference._id), force=force, recursive=recursive)
+        self.cancel_by_id(ids.task_of(reference._id), force=force, recursive=recursive)
 
     def cancel_generator(self, generator: ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
         """Cancel the task or call that makes the items of a generator."""
-        self.cancel_task(generator._stream.task, force=force, recursive=recursive)
+        self.cancel_by_id(generator._stream.task, force=force, recursive=recursive)
 
-    def cancel_task(self, task: bytes, *, force: bool, recursive: bool) -> None:
+    def cancel_by_id(self, task: bytes, *, force: bool, recursive: bool) -> None:
         """Cancel a task or call."""
         actor = ids.actor_of(task)
         if actor is not None and force:
@@ -184,7 +185,7 @@ class LocalEngine(Engine):
 
     def _cancel_for_others(self, message: m.Cancel) -> None:
         """Cancel a call of this process for another one."""
-        self.cancel_task(message.task, force=False, recursive=message.recursive)
+        self.cancel_by_id(message.task, force=False, recursive=message.recursive)
 
     def is_cancelled(self) -> bool:
         """Return whether the running task was cancelled."""
@@ -464,6 +465,12 @@ class LocalEngine(Engine):
         """Explain what an object waits for, one step per line."""
         lines: list[str] = self.client.channel.ask(m.Question.WHY, subject=id)
         return lines
+
+    def observe(self, view: View, *numbers: int) -> dict[str, Any]:
+        """Return an answer of `state/activity.py`."""
+        text = " ".join(map(str, numbers))
+        answer: dict[str, Any] = self.client.channel.ask(m.Question(view), text=text)
+        return answer
 
     def on_shutdown(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the engine is shut down."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skate._base import ids
 from skate._base.object_ref import ERROR
@@ -28,7 +28,8 @@ class Tasks:
         self._machine = machine
         self._send = machine.send
         self.table: dict[bytes, Task] = {}
-        self.history: deque[dict[str, object]] = deque(maxlen=TASK_HISTORY)
+        self.history: deque[dict[str, Any]] = deque(maxlen=TASK_HISTORY)
+        self.counts: dict[str, int] = {}  # finished tasks by state, with those that are no longer kept
         self._sequence = 0
         self.memory_retries: dict[bytes, int] = {}  # retries of a task after memory ran out
         self._delayed: list[tuple[float, Task]] = []  # when to queue them
@@ -248,6 +249,7 @@ class Tasks:
 
     def record(self, task: Task, state: str, seconds: float, peer: Peer | None, failed: str) -> None:
         """Add a finished task to the history, for the state API and the timeline."""
+        self.counts[state] = self.counts.get(state, 0) + 1
         self.history.append(
             {
                 "task_id": task.id,

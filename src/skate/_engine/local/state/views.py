@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skate._base import ids
-from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR, PENDING, SHARED
 from skate._engine.common import failures
 from skate._engine.common.resources import to_floats
-from skate._engine.common.states import ALIVE, DEAD, QUEUED, RUNNING, WAITING
+from skate._engine.common.states import DEAD, QUEUED, RUNNING, WAITING
+from skate._engine.local.state import task_rows
+from skate._engine.local.state.activity import Activity, Call
 from skate._engine.local.state.exits import exit_detail, exit_type
 from skate._engine.local.state.records import ACTOR, Actor, Peer, Task
 from skate._engine.local.wire import messages as m
@@ -23,6 +24,15 @@ EVENTS_TIMEOUT_S = 1.0  # seconds to wait for the events of a busy actor
 MAX_DEPTH = 100  # the depth limit of an explanation
 STORE = "object_store_memory"
 MAX_CALLS_KEPT = 20_000  # actor calls that are kept for the timeline
+
+
+class _Gathering(NamedTuple):
+    """A question that waits for the events of actors."""
+
+    source: int
+    ask: m.Ask
+    asked: set[int]  # actors' processes that have not answered
+    unfinished: list[Call]
 
 
 class Views:
@@ -45,10 +55,13 @@ class Views:
             m.Question.WHY: lambda _, ask: self._why(ask.subject),
             m.Question.OBJECT_STORE: lambda *_: self._memory(),
             m.Question.RUNTIME_ENVS: lambda *_: self._environments(),
+            m.Question.SUMMARY: lambda *_: self._activity.summary(self._available(), self._memory()),
+            m.Question.MEMORY_BY_PROCESS: lambda _, ask: self._activity.memory(int(ask.text)),
         }
-        self._calls: deque[dict[str, Any]] = deque(maxlen=MAX_CALLS_KEPT)
-        self._unfinished: list[dict[str, Any]] = []
-        self._gathering: dict[int, tuple[int, m.Ask, set[int]]] = {}
+        self.calls: deque[Call] = deque(maxlen=MAX_CALLS_KEPT)  # finished ones
+        self.call_counts: dict[str, int] = {}  # finished calls by state, with those that are no longer kept
+        self._activity = Activity(machine, self)
+        self._gathering: dict[int, _Gathering] = {}
         self._next = 0
         self._asked_at = 0.0
 
@@ -60,12 +73,12 @@ class Views:
         """Answer without the events of actors that are too busy to reply."""
         if self._gathering and self._machine.now - self._asked_at >= EVENTS_TIMEOUT_S:
             for request in list(self._gathering):
-                self._gathering[request][2].clear()
+                self._gathering[request].asked.clear()
                 self._finish(request)
 
     def ask(self, source: int, ask: m.Ask) -> None:
         """Answer a question, or refuse it."""
-        if ask.question == m.Question.TASKS:
+        if ask.question in (m.Question.TASKS, m.Question.TASK_EVENTS):
             self._gather(source, ask)
             return
         view = self._questions.get(ask.question)
@@ -83,7 +96,7 @@ class Views:
         self._next += 1
         asked = {p.number for p in self._machine.peers.values() if p.state is ACTOR}
         asked.discard(source)
-        self._gathering[self._next] = (source, ask, asked)
+        self._gathering[self._next] = _Gathering(source, ask, asked, [])
         self._asked_at = self._machine.now
         for number in asked:
             self._machine.send(number, m.SendEvents(self._next))
@@ -92,113 +105,54 @@ class Views:
     def events(self, source: int, message: m.Events) -> None:
         """Record the calls of an actor's process."""
         peer = self._machine.peers.get(source)
+        gathering = self._gathering.get(message.request)
         for task, name, kind, started, ended, state, error in message.rows:
-            # Unfinished calls are reported again each time.
-            (self._calls if ended else self._unfinished).append(
-                {
-                    "task_id": task,
-                    "name": name,
-                    "type": kind,
-                    "started": started,
-                    "ended": ended,
-                    "state": state,
-                    "error": error,
-                    "worker": source,
-                    "pid": peer.pid if peer is not None else 0,
-                    "job": peer.job if peer is not None else b"",
-                }
-            )
-        if message.request in self._gathering:
-            self._gathering[message.request][2].discard(source)
+            call = {
+                "task_id": task,
+                "name": name,
+                "type": kind,
+                "started": started,
+                "ended": ended,
+                "state": state,
+                "error": error,
+                "worker": source,
+                "pid": peer.pid if peer is not None else 0,
+                "job": peer.job if peer is not None else b"",
+            }
+            if ended:
+                self.calls.append(call)
+                self.call_counts[state] = self.call_counts.get(state, 0) + 1
+            elif gathering is not None:  # unfinished calls are reported again each time
+                gathering.unfinished.append(call)
+        if gathering is not None:
+            gathering.asked.discard(source)
             self._finish(message.request)
 
     def peer_gone(self, number: int) -> None:
         """Stop waiting for the events of an ended process."""
-        for request in [r for r, (_, _, asked) in self._gathering.items() if number in asked]:
-            self._gathering[request][2].discard(number)
+        for request in [r for r, gathering in self._gathering.items() if number in gathering.asked]:
+            self._gathering[request].asked.discard(number)
             self._finish(request)
 
     def _finish(self, request: int) -> None:
-        source, ask, asked = self._gathering[request]
+        source, ask, asked, unfinished = self._gathering[request]
         if asked:
             return
         del self._gathering[request]
-        if source in self._machine.peers:
-            self._machine.answer(source, ask.request, self._tasks())
+        if source not in self._machine.peers:
+            return
+        if ask.question == m.Question.TASK_EVENTS:
+            self._machine.answer(source, ask.request, self._activity.task_events(ask.text, unfinished))
+        else:
+            self._machine.answer(source, ask.request, self._tasks(unfinished))
 
-    def _tasks(self) -> list[dict[str, Any]]:
-        rows = []
-        for past in self._machine.tasks.history:
-            spec = past["template"]
-            assert isinstance(spec, m.TaskTemplate)
-            rows.append(
-                {
-                    **self._spec_facts(past["task_id"], spec, past["job"]),  # type: ignore[arg-type]
-                    "state": past["state"],
-                    "created": past["created"],
-                    "started": past["started"],
-                    "ended": past["started"] + past["seconds"],  # type: ignore[operator]
-                    "worker_id": past["worker"],
-                    "worker_pid": past["pid"],
-                    "attempt_number": past["attempt"],
-                    "error_type": past["error"] or None,
-                    "parent_task_id": past["parent"],
-                }
-            )
-        unfinished, self._unfinished = self._unfinished, []
-        rows += [
-            {
-                **self._task_basics(call["task_id"], call["name"], call["type"], call["job"]),
-                "state": call["state"],
-                "created": call["started"],
-                "started": call["started"],
-                "ended": call["ended"],
-                "worker_id": call["worker"],
-                "worker_pid": call["pid"],
-                "attempt_number": 0,
-                "error_type": call["error"] or None,
-                "parent_task_id": b"",
-                "required_resources": {},
-                "func_or_class_name": call["name"],
-            }
-            for call in [*self._calls, *unfinished]
+    def _tasks(self, calls: list[Call]) -> list[task_rows.Row]:
+        tasks = self._machine.tasks
+        return [
+            *map(task_rows.finished_row, tasks.history),
+            *map(task_rows.call_row, [*self.calls, *calls]),
+            *map(task_rows.unfinished_row, filter(task_rows.is_unfinished, tasks.table.values())),
         ]
-        for task in self._machine.tasks.table.values():
-            if task.actor is not None and task.actor.state in (ALIVE, DEAD):
-                continue  # its constructor has run, and is part of the history
-            rows.append(
-                {
-                    **self._spec_facts(task.id, task.template.spec, task.template.cls.job),
-                    "state": task.state,
-                    "created": task.created,
-                    "started": task.started,
-                    "ended": 0.0,
-                    "worker_id": task.worker.number if task.worker is not None else 0,
-                    "worker_pid": task.worker.pid if task.worker is not None else 0,
-                    "attempt_number": task.attempt,
-                    "error_type": None,
-                    "parent_task_id": task.parent,
-                }
-            )
-        return rows
-
-    @classmethod
-    def _spec_facts(cls, id: bytes, spec: m.TaskTemplate, job: bytes) -> dict[str, Any]:
-        creates = id.startswith(CREATION)
-        kind = "ACTOR_CREATION_TASK" if creates else "NORMAL_TASK"
-        name = f"{spec.name}.__init__" if creates else spec.name
-        return {
-            **cls._task_basics(id, name, kind, job),
-            "required_resources": spec.resources,
-            "func_or_class_name": name if creates else spec.qualname or spec.name,
-            "placement_group_id": spec.group,
-            "label_selector": spec.labels,
-            "runtime_env": spec.environment,
-        }
-
-    @staticmethod
-    def _task_basics(id: bytes, name: str, kind: str, job: bytes) -> dict[str, Any]:
-        return {"task_id": id, "name": name, "type": kind, "job_id": job, "actor_id": ids.actor_of(id) or b""}
 
     # ------------------------------------------------------------ tables
 

@@ -316,7 +316,7 @@ class ActorHost:
             context.cancelled = True
             if message.recursive:
                 for child in list(context.children):
-                    self._engine.cancel_task(child, force=False, recursive=True)
+                    self._engine.cancel_by_id(child, force=False, recursive=True)
         if incoming.task is not None:
             self._client.call_in_loop(incoming.loop, incoming.task.cancel)
 

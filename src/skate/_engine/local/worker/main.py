@@ -152,7 +152,7 @@ class Worker:
             running.cancelled = True
             if message.recursive:
                 for child in list(running.children):
-                    self.engine.cancel_task(child, force=False, recursive=True)
+                    self.engine.cancel_by_id(child, force=False, recursive=True)
             self._interrupt = message.task
             signal.pthread_kill(self._main, signal.SIGINT)
         else:

@@ -1,0 +1,197 @@
+"""A connection that reads the state of a node, for the dashboard."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import skate._engine as engines
+from skate._base import memory as machine_memory
+from skate._base.ids import ACTOR_SIZE, GROUP_SIZE, OBJECT_SIZE, TASK_SIZE, object_id
+from skate._engine.abc import Table, View
+from skate._version import __version__
+
+if TYPE_CHECKING:
+    from skate._engine.abc import Engine
+
+__all__ = ["Observer", "attach", "memory_usage", "of_this_process"]
+
+memory_usage = machine_memory.usage
+
+
+class Observer:
+    """Reads a node.
+
+    Its methods block until the node answers, and raise NodeDiedError or RaySystemError once the node is gone. Any
+    thread may call them.
+
+    Args:
+        engine: The connection.
+        close: Ends the connection.
+    """
+
+    def __init__(self, engine: Engine, close: Callable[[], None]) -> None:
+        self.engine = engine
+        self._close = close
+        context = engine.context()
+        self.session = context.session
+        self.node_id = context.node.hex()
+        self._started = time.time()
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the node is one of Skate's, whose session folder is on this machine."""
+        return self.engine.name == "local"
+
+    def close(self) -> None:
+        """End the connection."""
+        self._close()
+
+    def about(self) -> dict[str, Any]:
+        """Return the facts that do not change while the node runs."""
+        pid, started = None, self._started
+        if self.is_local:
+            from skate._engine.local.session.node_records import read_record
+
+            record = read_record(self.session)
+            if record is not None:
+                pid, started = record.pid or None, record.started
+        url = self.engine.address_info.get("webui_url") if self.engine.name == "ray" else None
+        return {
+            "engine": self.engine.name,
+            "address": self.session,
+            "pid": pid,
+            "started": started,
+            "version": __version__,
+            "python": "{}.{}.{}".format(*sys.version_info[:3]),
+            "namespace": self._namespace(),
+            "ray_dashboard": f"http://{url}" if url else None,
+        }
+
+    def _namespace(self) -> str | None:
+        """Return the namespace of the first driver: the own one is random, and says nothing."""
+        if not self.is_local:
+            return None
+        return next((row["namespace"] for row in self.engine.state(Table.JOBS)), None)
+
+    # ------------------------------------------------------------ questions
+
+    def summary(self) -> dict[str, Any] | None:
+        """Return resources and counts; None if the engine does not count."""
+        return self.engine.observe(View.SUMMARY)
+
+    def task_events(self, tasks_after: int, calls_after: int, limit: int) -> dict[str, Any] | None:
+        """Return the tasks and calls that finished after these positions, and the unfinished ones."""
+        return self.engine.observe(View.TASK_EVENTS, tasks_after, calls_after, limit)
+
+    def memory(self, limit: int) -> dict[str, Any] | None:
+        """Return the bytes that each process holds, and the largest objects."""
+        return self.engine.observe(View.MEMORY_BY_PROCESS, limit)
+
+    def object_store(self) -> dict[str, int]:
+        """Return the size and the usage of the object store."""
+        return self.engine.object_store()
+
+    def processes(self) -> dict[int, dict[str, Any]]:
+        """Return the processes of the session by number, with a title."""
+        actors = {row["worker_id"]: row for row in self.engine.state(Table.ACTORS) if row["worker_id"]}
+        found = {row["worker_id"]: row for row in self.engine.state(Table.WORKERS)}
+        for number, row in found.items():
+            row["title"] = _title(row, actors.get(number))
+        return found
+
+    def why(self, id: str) -> list[str]:
+        """Explain what a task, an object, an actor or a placement group waits for.
+
+        Raises:
+            ValueError: The text is not an id.
+        """
+        try:
+            binary = bytes.fromhex(id)
+        except ValueError:
+            raise ValueError(f"{id!r} is not an id: ids are hexadecimal digits.") from None
+        if len(binary) == GROUP_SIZE:
+            return self._why_group(binary)
+        if len(binary) == ACTOR_SIZE:  # the calls of an actor have its id at their end
+            call = object_id(bytes(TASK_SIZE - ACTOR_SIZE) + binary, 1)
+            lines = self.engine.why_by_id(call) or []
+            return [line.removesuffix(" and has not returned it yet") for line in lines]
+        if len(binary) == TASK_SIZE:
+            binary = object_id(binary, 1)
+        if len(binary) != OBJECT_SIZE:
+            raise ValueError(f"{id!r} is not the id of a task, an object, an actor or a placement group.")
+        return self.engine.why_by_id(binary) or []
+
+    def _why_group(self, id: bytes) -> list[str]:
+        rows = [row for row in self.engine.state(Table.GROUPS) if row["placement_group_id"] == id]
+        if not rows:
+            return [f"placement group {id.hex()[:16]}… is not known to the node"]
+        (row,) = rows
+        name = f"placement group {row['name'] or id.hex()[:16] + '…'}"
+        if row["impossible"]:
+            return [f"{name} can never be placed: {row['impossible']}"]
+        if row["state"] != "PENDING":
+            return [f"{name} is {row['state']}"]
+        return [
+            f"{name} waits for resources: it asks for {row['bundles']} ({row['strategy']})",
+            f"  available are {self.engine.available()}",
+        ]
+
+    # ------------------------------------------------------------ actions
+
+    def kill_actor(self, id: str) -> bool:
+        """Kill an actor for good; return False if it does not exist or is dead."""
+        rows = [row for row in self.engine.state(Table.ACTORS) if row["actor_id"].hex() == id]
+        if not rows or rows[0]["state"] == "DEAD":
+            return False
+        self.engine.kill(rows[0]["actor_id"], no_restart=True)
+        return True
+
+    def cancel_task(self, id: str, *, force: bool) -> None:
+        """Cancel a task or an actor call, and what it has started.
+
+        Raises:
+            ValueError: The id is not that of a task, or `force` is true for a call.
+        """
+        try:
+            binary = bytes.fromhex(id)
+        except ValueError:
+            binary = b""
+        if len(binary) != TASK_SIZE:
+            raise ValueError(f"{id!r} is not the id of a task: it has {2 * TASK_SIZE} hexadecimal digits.")
+        self.engine.cancel_by_id(binary, force=force, recursive=True)
+
+
+def _title(process: dict[str, Any], actor: dict[str, Any] | None) -> str:
+    if process["worker_type"] == "DRIVER":
+        return "driver"
+    if actor is not None:
+        name = f" {actor['name']}" if actor["name"] else ""
+        return f"actor {actor['class_name']}{name}"
+    return "worker"
+
+
+def attach(address: str) -> Observer:
+    """Connect to a node as an observer, which is no job.
+
+    Args:
+        address: "auto", a session's folder, or the address of a Ray cluster.
+
+    Raises:
+        ConnectionError: No such node is running.
+    """
+    from skate._api import starting
+
+    if address.startswith("ray://"):
+        machine = starting.Machine(None, None, None, None, None)
+        engine = starting.ray(address, machine, starting.Job(None, None, {}, False), "off")
+    else:
+        engine = starting.observing(address)
+    return Observer(engine, engine.shutdown)
+
+
+def of_this_process() -> Observer:
+    """Return an observer of the session of this process."""
+    return Observer(engines.current(), lambda: None)

@@ -1,0 +1,86 @@
+"""Rows of the table of tasks: finished tasks, actor calls, and unfinished tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skate._base import ids
+from skate._base.ids import CREATION
+from skate._engine.common.states import ALIVE, DEAD
+from skate._engine.local.state.records import Task
+from skate._engine.local.wire import messages as m
+
+Row = dict[str, Any]
+
+
+def finished_row(past: dict[str, Any]) -> Row:
+    """Return the row of a finished task from its record in the history."""
+    return {
+        **_spec_facts(past["task_id"], past["template"], past["job"]),
+        "state": past["state"],
+        "created": past["created"],
+        "started": past["started"],
+        "ended": past["started"] + past["seconds"],
+        "worker_id": past["worker"],
+        "worker_pid": past["pid"],
+        "attempt_number": past["attempt"],
+        "error_type": past["error"] or None,
+        "parent_task_id": past["parent"],
+    }
+
+
+def call_row(call: dict[str, Any]) -> Row:
+    """Return the row of a call that an actor has reported."""
+    return {
+        **_basics(call["task_id"], call["name"], call["type"], call["job"]),
+        "state": call["state"],
+        "created": call["started"],
+        "started": call["started"],
+        "ended": call["ended"],
+        "worker_id": call["worker"],
+        "worker_pid": call["pid"],
+        "attempt_number": 0,
+        "error_type": call["error"] or None,
+        "parent_task_id": b"",
+        "required_resources": {},
+        "func_or_class_name": call["name"],
+    }
+
+
+def unfinished_row(task: Task) -> Row:
+    """Return the row of a task in the table of unfinished tasks."""
+    return {
+        **_spec_facts(task.id, task.template.spec, task.template.cls.job),
+        "state": task.state,
+        "created": task.created,
+        "started": task.started,
+        "ended": 0.0,
+        "worker_id": task.worker.number if task.worker is not None else 0,
+        "worker_pid": task.worker.pid if task.worker is not None else 0,
+        "attempt_number": task.attempt,
+        "error_type": None,
+        "parent_task_id": task.parent,
+    }
+
+
+def is_unfinished(task: Task) -> bool:
+    """Return whether a task of the table has not run; the constructor of a living actor has."""
+    return task.actor is None or task.actor.state not in (ALIVE, DEAD)
+
+
+def _spec_facts(id: bytes, spec: m.TaskTemplate, job: bytes) -> Row:
+    creates = id.startswith(CREATION)
+    kind = "ACTOR_CREATION_TASK" if creates else "NORMAL_TASK"
+    name = f"{spec.name}.__init__" if creates else spec.name
+    return {
+        **_basics(id, name, kind, job),
+        "required_resources": spec.resources,
+        "func_or_class_name": name if creates else spec.qualname or spec.name,
+        "placement_group_id": spec.group,
+        "label_selector": spec.labels,
+        "runtime_env": spec.environment,
+    }
+
+
+def _basics(id: bytes, name: str, kind: str, job: bytes) -> Row:
+    return {"task_id": id, "name": name, "type": kind, "job_id": job, "actor_id": ids.actor_of(id) or b""}

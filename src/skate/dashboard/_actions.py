@@ -1,0 +1,45 @@
+"""Requests that change something: kill an actor, cancel a task."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from skate.dashboard._node import Node
+from skate.dashboard._topics import Problem, flag
+
+__all__ = ["Actions"]
+
+
+class Actions:
+    """The paths below /actions.
+
+    Args:
+        node: The node.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes."""
+        return [
+            Route("/actions/actors/{id}/kill", self._kill, methods=["POST"]),
+            Route("/actions/tasks/{id}/cancel", self._cancel, methods=["POST"]),
+        ]
+
+    async def _kill(self, request: Request) -> Response:
+        id = request.path_params["id"]
+        if not await self._node.ask(lambda node: node.kill_actor(id)):
+            raise Problem(404, f"There is no living actor {id}.")
+        return JSONResponse({"killed": id})
+
+    async def _cancel(self, request: Request) -> Response:
+        id = request.path_params["id"]
+        force = flag(request.query_params, "force")
+        try:
+            await self._node.ask(lambda node: node.cancel_task(id, force=force))
+        except (ValueError, NotImplementedError) as error:
+            raise Problem(400, str(error)) from error
+        return JSONResponse({"cancelled": id})

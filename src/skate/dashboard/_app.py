@@ -1,0 +1,142 @@
+"""The application: all paths of the dashboard, and the parts that answer them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from skate.dashboard._actions import Actions
+from skate.dashboard._live import INTERVAL_S, Live, encode
+from skate.dashboard._logs import Logs
+from skate.dashboard._metrics import Metrics
+from skate.dashboard._node import Node
+from skate.dashboard._runs import Runs
+from skate.dashboard._sampler import Sampler
+from skate.dashboard._security import Gate
+from skate.dashboard._tables import TABLES, Tables
+from skate.dashboard._tasks import TaskHistory
+from skate.dashboard._timeline import Timeline
+from skate.dashboard._topics import Problem, Topics
+
+__all__ = ["Dashboard"]
+
+STATIC: Final = Path(__file__).parent / "static"
+_NOT_BUILT: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Skate dashboard</title></head>
+<body><h1>Skate dashboard</h1><p>The page is not part of this installation. The data is: see
+<a href="/state/overview">/state/overview</a>.</p></body></html>
+"""
+
+logger = logging.getLogger(__name__)
+
+
+class Dashboard:
+    """The dashboard of one node.
+
+    Args:
+        node: The connection to the node.
+        token: The token that requests need.
+        host: The address that the server is bound to.
+        port: Its port.
+        interval_s: Seconds between two computations of a topic.
+    """
+
+    def __init__(
+        self, node: Node, token: str, host: str, port: int, *, interval_s: float = INTERVAL_S
+    ) -> None:
+        self.node = node
+        self.topics = Topics()
+        self.live = Live(self.topics, interval_s)
+        self.sampler = Sampler(node)
+        self._logs = Logs(node)
+        self._metrics = Metrics(node)
+        self._actions = Actions(node)
+        self._add_topics()
+        self.app: ASGIApp = Gate(self._application(), token, host, port)
+
+    async def start(self) -> None:
+        """Connect to the node, and begin to sample.
+
+        Raises:
+            ConnectionError: There is no node.
+        """
+        await self.node.start()
+        self.sampler.start()
+
+    async def close(self) -> None:
+        """Stop all computations, and end the connection."""
+        self.live.close()
+        await self.sampler.close()
+        await self.node.close()
+
+    def _add_topics(self) -> None:
+        add, node = self.topics.add, self.node
+        history = TaskHistory(node)
+        add("/state/session", self._session)
+        add("/state/overview", self.sampler.overview)
+        tables = Tables(node, history)
+        for name in TABLES:
+            add(f"/state/{name}", tables.table(name))
+            add(f"/state/{name}/{{id}}", tables.row(name))
+        add("/state/why/{id}", self._why)
+        add("/state/timeline", Timeline(node, history).handle)
+        add("/state/logs", self._logs.list)
+        add("/state/logs/{name:path}", self._logs.read)
+        runs = Runs(node)
+        add("/state/runs", runs.list)
+        add("/state/runs/{id}", runs.read)
+
+    def _application(self) -> ASGIApp:
+        routes: list[BaseRoute] = [
+            Route("/state/logs/{name:path}/follow", self._logs.follow, methods=["GET"]),
+            Route("/state/{path:path}", self._state, methods=["GET"]),
+            Route("/live", self.live.respond, methods=["GET"]),
+            Route("/metrics", self._metrics.respond, methods=["GET"]),
+            *self._actions.routes(),
+            Route("/{path:path}", _page, methods=["GET"]),
+        ]
+        return Starlette(routes=routes, exception_handlers={Problem: _explain})
+
+    async def _state(self, request: Request) -> Response:
+        data = await self.topics.answer(request.url.path, request.query_params)
+        return Response(encode(data), media_type="application/json")
+
+    async def _session(self, _: Mapping[str, str], __: QueryParams) -> dict[str, Any]:
+        return self.node.describe()
+
+    async def _why(self, path: Mapping[str, str], _: QueryParams) -> dict[str, Any]:
+        try:
+            lines = await self.node.ask(lambda node: node.why(path["id"]))
+        except ValueError as error:
+            raise Problem(400, str(error)) from error
+        return {"id": path["id"], "lines": lines}
+
+
+async def _explain(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return Response(encode({"detail": error.detail}), error.status, media_type="application/json")
+
+
+async def _page(request: Request) -> Response:
+    """Answer with a file of the page; all paths without a dot are routes of the page itself."""
+    path = request.path_params["path"]
+    if path.partition("/")[0] in ("state", "actions", "api", "live", "metrics"):
+        raise Problem(404, f"There is no /{path}.")
+    if "." in path:
+        file = (STATIC / path).resolve()
+        if not file.is_relative_to(STATIC.resolve()) or not file.is_file():
+            raise Problem(404, f"There is no /{path}.")
+        # The names of these files have a digest of their content.
+        cache = "public, max-age=31536000, immutable" if path.startswith("assets/") else "no-cache"
+        return FileResponse(file, headers={"Cache-Control": cache})
+    if not (STATIC / "index.html").is_file():
+        return HTMLResponse(_NOT_BUILT)
+    return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})

@@ -1,0 +1,134 @@
+"""Metrics of all libraries: the text for Prometheus, and values for other topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from skate.dashboard._node import Node
+from skate.util._metrics_export import CONTENT_TYPE, exposition
+from skate.util._metrics_store import Series, collect
+
+__all__ = ["Metrics", "Totals", "quantiles"]
+
+PREFIX = "skate_"
+
+
+class Metrics:
+    """Reads the metrics that the processes of the session have recorded in files.
+
+    Args:
+        node: The node.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def series(self) -> list[Series]:
+        """Return all series, at most a second old."""
+        return await self._node.share("metrics", self._read)
+
+    async def _read(self) -> list[Series]:
+        session = self._node.session
+        if session is None:
+            return []
+        folder = Path(session) / "metrics"
+        return await self._node.run(_collect, folder)
+
+    async def respond(self, _: Request) -> Response:
+        """Answer GET /metrics."""
+        self._node.observer  # noqa: B018 - raises if there is no node
+        text = exposition(await self.series(), PREFIX)
+        return Response(text.encode("utf-8", "replace"), media_type=CONTENT_TYPE)
+
+
+def _collect(folder: Path) -> list[Series]:
+    try:
+        return collect(folder)
+    except FileNotFoundError:
+        return []  # nothing was recorded
+
+
+class Totals:
+    """Sums of the series of some metrics, by some of their tags.
+
+    Args:
+        series: The series of all metrics.
+        tags: Names of the tags.
+    """
+
+    def __init__(self, series: Iterable[Series], *tags: str) -> None:
+        self._found: dict[tuple[str, tuple[str, ...]], Series] = {}
+        for one in series:
+            values = dict(one.tags)
+            key = one.family.name, tuple(values.get(tag, "") for tag in tags)
+            known = self._found.get(key)
+            if known is None:
+                self._found[key] = Series(one.family, one.tags, list(one.values))
+            else:
+                known.values = [a + b for a, b in zip(known.values, one.values, strict=True)]
+
+    def value(self, name: str, *tags: str) -> float:
+        """Return the value of a counter or gauge; 0 if it was not recorded."""
+        found = self._found.get((name, tags))
+        return 0.0 if found is None else found.values[0]
+
+    def histogram(self, name: str, *tags: str) -> tuple[list[float], list[float]] | None:
+        """Return the boundaries and the counts of a histogram; None if it was not recorded."""
+        found = self._found.get((name, tags))
+        return None if found is None else (list(found.family.boundaries), found.values[:-1])
+
+    def tags_of(self, name: str) -> list[tuple[str, ...]]:
+        """Return the tags with which a metric was recorded."""
+        return [tags for family, tags in self._found if family == name]
+
+
+def quantiles(boundaries: list[float], counts: list[float]) -> dict[str, float | None]:
+    """Return the median and two high quantiles of a histogram, interpolated within their buckets."""
+    return {f"p{share}": _quantile(boundaries, counts, share / 100) for share in (50, 90, 99)}
+
+
+def _quantile(boundaries: list[float], counts: list[float], share: float) -> float | None:
+    total = sum(counts)
+    if not total:
+        return None
+    wanted = share * total
+    for index, below in enumerate(accumulate(counts)):
+        if below >= wanted and counts[index]:
+            if index >= len(boundaries):
+                return boundaries[-1] if boundaries else None  # above all boundaries
+            lower = boundaries[index - 1] if index else 0.0
+            inside = (wanted - (below - counts[index])) / counts[index]
+            return lower + inside * (boundaries[index] - lower)
+    return None
+
+
+class Rates:
+    """The change of totals per second, over the last few seconds.
+
+    Args:
+        clock: Returns the time in seconds.
+        window_s: The seconds that a rate covers.
+    """
+
+    def __init__(self, clock: Callable[[], float], window_s: float = 10.0) -> None:
+        self._clock = clock
+        self._window_s = window_s
+        self._samples: list[tuple[float, Mapping[Any, float]]] = []
+
+    def add(self, totals: Mapping[Any, float]) -> dict[Any, float]:
+        """Add the current totals; return the rate of each."""
+        now = self._clock()
+        self._samples.append((now, dict(totals)))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= self._window_s:
+            del self._samples[0]
+        then, before = self._samples[0]
+        passed = now - then
+        if passed <= 0:
+            return dict.fromkeys(totals, 0.0)
+        return {key: max(0.0, total - before.get(key, 0.0)) / passed for key, total in totals.items()}
