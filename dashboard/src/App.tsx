@@ -1,10 +1,11 @@
 // The frame of the page: header, navigation, and what it says about the connection.
 
 import { ActionIcon, AppShell, Burger, Modal, useMantineColorScheme } from "@mantine/core";
-import { Suspense, lazy, useEffect, useRef, useState, type ReactNode } from "react";
+import { Suspense, useEffect, useRef, useState, type ReactNode } from "react";
 import { Link, Redirect, Route, Switch, useLocation } from "wouter";
 
 import { Empty, Page, Since } from "./components/basics";
+import { Boundary, lazyPart } from "./components/Boundary";
 import { WhyProvider } from "./components/Why";
 import { Icon } from "./icons";
 import { useConnection, useTopic, type Connection } from "./live";
@@ -12,20 +13,19 @@ import { Overview } from "./pages/Overview";
 import { Actors, Jobs, Objects, PlacementGroups, Workers } from "./pages/tables";
 import type { Session } from "./types";
 
-const Tasks = lazy(() => import("./pages/Tasks"));
-const Logs = lazy(() => import("./pages/Logs"));
-const DataRuns = lazy(() => import("./pages/DataRuns"));
-const TrainRuns = lazy(() => import("./pages/TrainRuns"));
-const TuneRuns = lazy(() => import("./pages/TuneRuns"));
-const ServePage = lazy(() => import("./pages/Serve"));
-const Models = lazy(() => import("./pages/Models"));
+const Tasks = lazyPart(() => import("./pages/Tasks"));
+const Logs = lazyPart(() => import("./pages/Logs"));
+const DataRuns = lazyPart(() => import("./pages/DataRuns"));
+const TrainRuns = lazyPart(() => import("./pages/TrainRuns"));
+const TuneRuns = lazyPart(() => import("./pages/TuneRuns"));
+const ServePage = lazyPart(() => import("./pages/Serve"));
+const Models = lazyPart(() => import("./pages/Models"));
 
 interface Place {
   path: string;
   name: string;
   icon: string;
   key: string;
-  pattern?: string;
   page: () => ReactNode;
 }
 
@@ -36,7 +36,7 @@ const CORE: Place[] = [
   { path: "/objects", name: "Objects", icon: "objects", key: "b", page: () => <Objects /> },
   { path: "/placement_groups", name: "Placement groups", icon: "groups", key: "p", page: () => <PlacementGroups /> },
   { path: "/workers", name: "Workers", icon: "workers", key: "w", page: () => <Workers /> },
-  { path: "/logs", name: "Logs", icon: "logs", key: "l", pattern: "/logs/*?", page: () => <Logs /> },
+  { path: "/logs", name: "Logs", icon: "logs", key: "l", page: () => <Logs /> },
   { path: "/jobs", name: "Jobs", icon: "jobs", key: "j", page: () => <Jobs /> },
 ];
 
@@ -95,7 +95,7 @@ export function App() {
             <SchemeSwitch />
           </span>
         </AppShell.Header>
-        <AppShell.Navbar p="xs" style={{ background: "var(--surface)", overflowY: "auto" }}>
+        <AppShell.Navbar p="xs" className="navbar" data-opened={opened || undefined} style={{ background: "var(--surface)", overflowY: "auto" }}>
           <nav className="nav" aria-label="Pages">
             <Places places={CORE} section={section ?? ""} />
             <div className="nav-group">Libraries</div>
@@ -110,10 +110,11 @@ export function App() {
         <AppShell.Main id="content" tabIndex={-1} style={{ outline: "none" }}>
           <Banner connection={connection} session={session} />
           <div className={live || connection === "connecting" ? undefined : "stale"}>
+            <Boundary key={section}>
             <Suspense fallback={<div className="loading">Loading…</div>}>
               <Switch>
                 {PLACES.map((place) => (
-                  <Route key={place.path} path={place.pattern ?? (place.path === "/" ? "/" : `${place.path}/:id?`)}>
+                  <Route key={place.path} path={place.path === "/" ? "/" : `${place.path}/:id?`}>
                     {place.page()}
                   </Route>
                 ))}
@@ -129,6 +130,7 @@ export function App() {
                 </Route>
               </Switch>
             </Suspense>
+            </Boundary>
           </div>
         </AppShell.Main>
       </AppShell>

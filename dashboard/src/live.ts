@@ -165,6 +165,10 @@ export function useConnection(): Connection {
   return useSyncExternalStore(live.onConnection, () => live.connection);
 }
 
+export function currentConnection(): Connection {
+  return live.connection;
+}
+
 /** Return a GET path with its query; parameters without a value are left out, lists are repeated. */
 export function pathOf(path: string, query: Record<string, string | number | string[] | null | undefined> = {}): string {
   const parameters = new URLSearchParams();

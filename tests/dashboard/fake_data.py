@@ -95,7 +95,7 @@ def tasks() -> list[Data]:
     now = time.time() * 1000
     states = ["RUNNING", "RUNNING", "FAILED", "PENDING_NODE_ASSIGNMENT", "PENDING_ARGS_AVAIL"] + ["FINISHED"] * 6
     rows = []
-    for index in range(240):
+    for index in range(66):
         state = states[index % len(states)]
         started = state in ("RUNNING", "FINISHED", "FAILED")
         begun = now - index * 900 - 3000
@@ -170,7 +170,7 @@ def objects() -> list[Data]:
             "pid": 41300 + index % WORKERS,
             "ip": "127.0.0.1",
         }
-        for index in range(60)
+        for index in range(20)
     ]
 
 

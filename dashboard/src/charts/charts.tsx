@@ -1,19 +1,22 @@
 // The kinds of charts: lines over time or iterations, histograms, parallel coordinates.
 
-import { Suspense, lazy, useMemo } from "react";
+import { Suspense, useMemo } from "react";
 
+import { Boundary, lazyPart } from "../components/Boundary";
 import * as format from "../format";
 import { seriesColor } from "../theme";
 import type { CanvasProps, Colors } from "./Canvas";
 
-const Canvas = lazy(() => import("./Canvas"));
+const Canvas = lazyPart(() => import("./Canvas"));
 
 function Frame({ height, label, ...rest }: CanvasProps & { height: number; label: string }) {
   return (
     <div className="chart" style={{ height }} role="img" aria-label={label}>
-      <Suspense fallback={null}>
-        <Canvas {...rest} />
-      </Suspense>
+      <Boundary>
+        <Suspense fallback={null}>
+          <Canvas {...rest} />
+        </Suspense>
+      </Boundary>
     </div>
   );
 }

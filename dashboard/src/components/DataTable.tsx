@@ -11,8 +11,8 @@ export interface Column<R> {
   number?: boolean;
   /** The width in pixels; columns without one share the rest. */
   width?: number;
-  /** Hidden in a table narrower than 640 ("wide"), 900 ("wider") or 1150 ("widest") pixels. */
-  hide?: "wide" | "wider" | "widest";
+  /** Hidden in a table narrower than 420 ("narrow"), 640 ("wide"), 900 ("wider") or 1150 ("widest") pixels. */
+  hide?: "narrow" | "wide" | "wider" | "widest";
 }
 
 interface Props<R> {

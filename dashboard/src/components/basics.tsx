@@ -4,7 +4,8 @@ import { TextInput } from "@mantine/core";
 import { useEffect, useState, type ReactNode } from "react";
 
 import * as format from "../format";
-import { useTitle, type Topic } from "../live";
+import { useTitle, useTopic, type Topic } from "../live";
+import type { Session } from "../types";
 
 export function Page({ name, tools, children }: { name: string; tools?: ReactNode; children: ReactNode }) {
   useTitle(name);
@@ -78,7 +79,10 @@ export function Empty({ children, code }: { children: ReactNode; code?: string }
 
 /** What stands in the place of data that is not there yet or could not be read; nothing once there is data. */
 export function Pending({ topic, what }: { topic: Topic<unknown>; what: string }) {
+  const session = useTopic<Session>("/state/session").data;
   if (topic.error !== undefined) {
+    // The page says once that the node has ended, and keeps the last state in view.
+    if (topic.data !== undefined && session?.connected === false) return null;
     return (
       <div className="empty" role="status">
         <p className="error-text">

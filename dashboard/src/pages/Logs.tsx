@@ -1,6 +1,6 @@
 import { Switch } from "@mantine/core";
 import { useEffect, useMemo, useRef, useState } from "react";
-import { Link, useParams } from "wouter";
+import { Link, useSearchParams } from "wouter";
 
 import { Empty, Page, Panel, Pending, Search } from "../components/basics";
 import * as format from "../format";
@@ -12,14 +12,15 @@ const MOST_LINES = 5000;
 
 export default function Logs() {
   const topic = useTopic<{ files: LogFile[] }>("/state/logs");
-  const { "*": chosen } = useParams<{ "*"?: string }>();
+  const [query] = useSearchParams();
+  const chosen = query.get("file");
   const [search, setSearch] = useState("");
   const files = useMemo(
     () => topic.data && [...topic.data.files].sort((one, other) => other.modified - one.modified),
     [topic.data],
   );
-  const name = chosen ? decodeURIComponent(chosen) : files?.[0]?.name;
-  const none = files?.length === 0 && !chosen;
+  const name = chosen ?? files?.[0]?.name;
+  const none = files?.length === 0 && chosen === null;
   return (
     <Page name="Logs" tools={!none && <Search label="Search in this log" value={search} onChange={setSearch} />}>
       {none ? (
@@ -34,7 +35,7 @@ export default function Logs() {
             <Pending topic={topic} what="The list of logs" />
             <nav className="log-files" aria-label="Log files">
               {files?.map((file) => (
-                <Link key={file.name} href={`/logs/${encoded(file.name)}`} aria-current={file.name === name ? "true" : undefined}>
+                <Link key={file.name} href={pathOf("/logs", { file: file.name })} aria-current={file.name === name ? "true" : undefined}>
                   <span title={file.name}>{file.name}</span>
                   <span className="muted">
                     {format.bytes(file.size)}

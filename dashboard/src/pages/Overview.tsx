@@ -150,7 +150,7 @@ const WAITING_COLUMNS: Column<Waiting>[] = [
     },
     sort: (row) => row.name,
   },
-  { key: "kind", label: "Kind", width: 130, render: (row) => format.words(row.kind), sort: (row) => row.kind, hide: "wide" },
+  { key: "kind", label: "Kind", width: 130, render: (row) => format.words(row.kind), sort: (row) => row.kind, hide: "narrow" },
   {
     key: "since",
     label: "Waits for",
@@ -188,7 +188,7 @@ function amount(name: string, value: number): string {
 function Resources({ resources }: { resources: Data["resources"] }) {
   return (
     <Panel name="Resources in use">
-      <div className="waiting" style={{ height: 198 }}>
+      <div style={{ minHeight: 198 }}>
       {resources.map(({ name, used, total }) => (
         <div className="resource" key={name}>
           <span className="ellipsis" title={name}>

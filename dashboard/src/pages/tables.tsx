@@ -57,7 +57,7 @@ export function stateColumn(column: string, id: string, name: (row: Row) => stri
     label: "State",
     width,
     render: (row) => (
-      <span style={{ display: "flex" }}>
+      <span className="state-cell">
         <State value={row[column] as string | null} />
         {format.isWaiting(row[column]) && <WhyButton id={String(row[id])} name={name(row)} />}
       </span>

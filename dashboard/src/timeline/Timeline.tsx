@@ -76,6 +76,8 @@ function Canvas({ data, viewRef, onFollow, onOpen }: CanvasProps) {
     viewRef.current = view;
     view.onChange = () => onFollow(view.follow);
     const frame = box.current;
+    // The range in view, for programs that read the page.
+    view.onDraw = () => Object.assign(frame.dataset, { from: view.from, to: view.to });
     const sizes = new ResizeObserver(() => view.resize(frame.clientWidth));
     sizes.observe(frame);
     // React listens to wheels passively, and the page would scroll.

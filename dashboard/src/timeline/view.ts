@@ -33,6 +33,7 @@ export class TimelineView {
   follow = true;
   selected: TimelineEvent | null = null;
   onChange: () => void = () => undefined;
+  onDraw: () => void = () => undefined;
 
   private width = 0;
   private scrollY = 0;
@@ -265,6 +266,7 @@ export class TimelineView {
     this.drawTracks(context, palette);
     context.restore();
     this.drawNow(context, palette);
+    this.onDraw();
   }
 
   private x(time: number): number {

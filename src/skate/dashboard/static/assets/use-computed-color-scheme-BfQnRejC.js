@@ -1,1 +1,0 @@
-import{x as e,y as t}from"./index-B1Ehe8ZC.js";function n(n,r={getInitialValueInEffect:!0}){let i=e(n,r),{colorScheme:a}=t();return a===`auto`?i:a}export{n as t};
