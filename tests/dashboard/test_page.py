@@ -275,7 +275,7 @@ def test_a_log_is_followed_and_searched(page: Page, url: str) -> None:
     wait_for_text(page, "a new line", ".log-lines")
     page.press("/")
     page._call("Input.insertText", text="SCRIPT")
-    wait_for_text(page, "1 matching", "main")
+    wait_for_text(page, "1 matching line", "main")
     assert page.text(".log-lines") == "ValueError: <script>alert(1)</script> is no number"
     assert page.text(".log-lines mark") == "script"
     click_button(page, "node.log\n188 KiB · node", ".log-files")

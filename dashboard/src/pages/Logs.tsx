@@ -58,7 +58,7 @@ function encoded(name: string): string {
 
 function Log({ name, search }: { name: string; search: string }) {
   const [follow, setFollow] = useState(true);
-  const [lines, setLines] = useState<string[] | undefined>();
+  const [found, setFound] = useState<{ lines: string[]; search: string } | undefined>();
   const [truncated, setTruncated] = useState(false);
   const [problem, setProblem] = useState<string | undefined>();
   const box = useRef<HTMLDivElement>(null);
@@ -69,6 +69,7 @@ function Log({ name, search }: { name: string; search: string }) {
     const fail = (error: unknown) => {
       if (!ended.signal.aborted) setProblem(error instanceof Error ? error.message : String(error));
     };
+    const setLines = (lines: string[]) => setFound({ lines, search });
     const read = async (): Promise<string[]> => {
       const answer = await fetch(pathOf(`/state/logs/${encoded(name)}`, { tail: TAIL, search }), { signal: ended.signal });
       if (!answer.ok) throw new Error(await problemOf(answer));
@@ -96,7 +97,9 @@ function Log({ name, search }: { name: string; search: string }) {
       const { lines: all } = JSON.parse((event as MessageEvent<string>).data) as { lines: string[] };
       const wanted = search ? all.filter((line) => line.toLowerCase().includes(search.toLowerCase())) : all;
       if (added) added.push(...wanted);
-      else if (wanted.length > 0) setLines((before) => [...(before ?? []), ...wanted].slice(-MOST_LINES));
+      else if (wanted.length > 0) {
+        setFound((before) => ({ lines: [...(before?.lines ?? []), ...wanted].slice(-MOST_LINES), search }));
+      }
     });
     source.onerror = () => {
       if (source.readyState === EventSource.CLOSED) void read().then(setLines, fail); // says what is wrong
@@ -109,12 +112,13 @@ function Log({ name, search }: { name: string; search: string }) {
 
   useEffect(() => {
     if (box.current && atEnd.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [lines]);
+  }, [found]);
 
+  const lines = found?.lines;
   return (
     <Panel
       name={name}
-      about={lines && `${format.count(lines.length)} ${search ? "matching " : ""}lines${truncated ? ", the newest" : ""}`}
+      about={found && describe(found.lines.length, found.search, truncated)}
       tools={<Switch size="xs" label="Follow" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} />}
       bare
     >
@@ -130,11 +134,16 @@ function Log({ name, search }: { name: string; search: string }) {
         }}
       >
         {problem !== undefined && <div className="error-text">{problem}</div>}
-        {lines?.map((line, index) => <div key={index}>{search ? <Marked line={line} search={search} /> : line || " "}</div>)}
-        {lines?.length === 0 && <div className="muted">{search ? `No line has “${search}”.` : "The log is empty."}</div>}
+        {lines?.map((line, index) => <div key={index}>{found?.search ? <Marked line={line} search={found.search} /> : line || " "}</div>)}
+        {lines?.length === 0 && <div className="muted">{found?.search ? `No line has “${found.search}”.` : "The log is empty."}</div>}
       </div>
     </Panel>
   );
+}
+
+function describe(count: number, search: string, truncated: boolean): string {
+  const lines = `${format.count(count)} ${search ? "matching " : ""}${count === 1 ? "line" : "lines"}`;
+  return truncated && !search ? `${lines}, the newest` : lines;
 }
 
 function Marked({ line, search }: { line: string; search: string }) {
