@@ -88,6 +88,16 @@ class RuntimeContext:
         """Return the session's folder."""
         return self._context.session
 
+    @property
+    def dashboard_url(self) -> str:
+        """The URL of a running dashboard of the session, with its token; "" if there is none.
+
+        Not in Ray.
+        """
+        from skate._api import dashboards
+
+        return dashboards.url_of(self._engine)
+
     def get_temp_dir(self) -> str:
         """Return the folder that holds the sessions."""
         return os.path.dirname(self._context.session)

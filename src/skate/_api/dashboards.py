@@ -50,16 +50,17 @@ def _path(session: str, pid: int) -> str:
     return os.path.join(session, _FOLDER, f"{pid}.json")
 
 
-def url_of(session: str) -> str:
+def url_of(engine: Engine) -> str:
     """Return the URL of a running dashboard of a session, with its token; "" if there is none."""
-    folder = os.path.join(session, _FOLDER)
+    if engine.name == "ray":
+        return str(engine.address_info.get("webui_url") or "")
+    folder = os.path.join(engine.context().session, _FOLDER)
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(".json"))
     except (FileNotFoundError, NotADirectoryError):
         return ""
     for name in names:
-        pid = name.removesuffix(".json")
-        if not os.path.exists(f"/proc/{pid}"):
+        if not os.path.exists(f"/proc/{name.removesuffix('.json')}"):
             continue  # it was killed
         try:
             with open(os.path.join(folder, name), encoding="utf-8") as file:

@@ -23,6 +23,7 @@ __all__ = [
     "current",
     "end",
     "find",
+    "is_local",
     "join",
     "nodes",
     "observe",
@@ -121,6 +122,11 @@ def join(address: str) -> Iterator[None]:
     finally:
         engines.leave()
         engine.shutdown()
+
+
+def is_local() -> bool:
+    """Return whether the session of this process is on a node of Skate's."""
+    return engines.current().name == "local"
 
 
 def store() -> dict[str, int]:

@@ -96,11 +96,9 @@ class Observer:
 
     def processes(self) -> dict[int, dict[str, Any]]:
         """Return the processes of the session by number, with a title."""
-        actors = {row["worker_id"]: row for row in self.engine.state(Table.ACTORS) if row["worker_id"]}
-        found = {row["worker_id"]: row for row in self.engine.state(Table.WORKERS)}
-        for number, row in found.items():
-            row["title"] = _title(row, actors.get(number))
-        return found
+        from skate.util.state._memory import process_titles
+
+        return process_titles(self.engine)
 
     def why(self, id: str) -> list[str]:
         """Explain what a task, an object, an actor or a placement group waits for.
@@ -162,15 +160,6 @@ class Observer:
         if len(binary) != TASK_SIZE:
             raise ValueError(f"{id!r} is not the id of a task: it has {2 * TASK_SIZE} hexadecimal digits.")
         self.engine.cancel_by_id(binary, force=force, recursive=True)
-
-
-def _title(process: dict[str, Any], actor: dict[str, Any] | None) -> str:
-    if process["worker_type"] == "DRIVER":
-        return "driver"
-    if actor is not None:
-        name = f" {actor['name']}" if actor["name"] else ""
-        return f"actor {actor['class_name']}{name}"
-    return "worker"
 
 
 def attach(address: str) -> Observer:

@@ -297,10 +297,10 @@ def _dashboard_url(engine: Engine) -> str:
     """Return the URL of a dashboard of the session, with its token; "" if there is none."""
     session = engine.context().session
     if engine.name != "local" or not os.path.isdir(os.path.join(session, "dashboards")):
-        return ""
+        return ""  # most sessions have none, and need not import anything
     from skate._api import dashboards
 
-    return dashboards.url_of(session)
+    return dashboards.url_of(engine)
 
 
 def is_initialized() -> bool:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from typing import Any
 
 import click
 
@@ -24,7 +25,7 @@ from skate.cli.output import (
     write_table,
 )
 from skate.util import rpdb, state
-from skate.util.state.common import Humanify
+from skate.util.state.common import Humanify, ObjectState
 
 _STACK_DUMP_TIMEOUT_S = 2.0
 _STACK_DUMP_POLL_S = 0.05
@@ -35,13 +36,15 @@ _STACK_DUMP_POLL_S = 0.05
 @format_option
 @address_option
 def memory(limit: int, format_: str, address: str) -> None:
-    """Show the usage of the object store, and the largest objects."""
+    """Show the usage of the object store, what each process holds of it, and the largest objects."""
     with nodes.observe(address):
         store = nodes.store()
         rows = state.list_objects(limit=10_000)
+        by_process = state.memory(limit=1)["processes"] if nodes.is_local() else []
     rows.sort(key=lambda row: -row.object_size)
+    by_process.sort(key=lambda row: -row["bytes"])
     if format_ != TABLE:
-        write_json({**store, "largest": [row.asdict() for row in rows[:limit]]})
+        write_json({**store, "processes": by_process, "largest": [row.asdict() for row in rows[:limit]]})
         return
     write_block(
         {
@@ -51,21 +54,42 @@ def memory(limit: int, format_: str, address: str) -> None:
             "restored": Humanify.memory(store["restored_bytes"]),
         }
     )
+    if by_process:
+        click.echo()
+        _write_processes(by_process)
     if rows:
         click.echo()
-        write_table(
-            ["object_id", "size", "reference_type", "holder", "pid"],
-            [
-                (
-                    row.object_id,
-                    Humanify.memory(max(0, row.object_size)),
-                    row.reference_type,
-                    row.type,
-                    row.pid,
-                )
-                for row in rows[:limit]
-            ],
-        )
+        _write_objects(rows[:limit])
+
+
+def _write_processes(rows: list[dict[str, Any]]) -> None:
+    sizes = ("rss", "uss", "bytes", "mapped")
+    write_table(
+        ["pid", "process", "rss", "own", "objects", "referenced", "mapped"],
+        [
+            (row["pid"], row["title"], *shown[:2], row["objects"], *shown[2:])
+            for row in rows
+            for shown in [["-" if row[size] is None else Humanify.memory(row[size]) for size in sizes]]
+        ],
+    )
+
+
+def _write_objects(rows: list[ObjectState]) -> None:
+    has_sites = any(row.call_site != "disabled" for row in rows)
+    write_table(
+        ["object_id", "size", "reference_type", "holder", "pid", *(["created_at"] * has_sites)],
+        [
+            (
+                row.object_id,
+                Humanify.memory(max(0, row.object_size)),
+                row.reference_type,
+                row.type,
+                row.pid,
+                *([row.call_site] * has_sites),
+            )
+            for row in rows
+        ],
+    )
 
 
 @click.command()

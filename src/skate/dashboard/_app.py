@@ -16,12 +16,15 @@ from starlette.types import ASGIApp
 
 from skate.dashboard._actions import Actions
 from skate.dashboard._live import INTERVAL_S, Live, encode
+from skate.dashboard._llm import LLM
 from skate.dashboard._logs import Logs
+from skate.dashboard._memory import Memory
 from skate.dashboard._metrics import Metrics
 from skate.dashboard._node import Node
 from skate.dashboard._runs import Runs
 from skate.dashboard._sampler import Sampler
 from skate.dashboard._security import Gate
+from skate.dashboard._serve import Serve
 from skate.dashboard._tables import TABLES, Tables
 from skate.dashboard._tasks import TaskHistory
 from skate.dashboard._timeline import Timeline
@@ -59,6 +62,8 @@ class Dashboard:
         self._logs = Logs(node)
         self._metrics = Metrics(node)
         self._actions = Actions(node)
+        self._serve = Serve(node, self._metrics)
+        self._llm = LLM(node, self._serve, self._metrics)
         self._add_topics()
         self.app: ASGIApp = Gate(self._application(), token, host, port)
 
@@ -88,6 +93,9 @@ class Dashboard:
             add(f"/state/{name}/{{id}}", tables.row(name))
         add("/state/why/{id}", self._why)
         add("/state/timeline", Timeline(node, history).handle)
+        add("/state/memory", Memory(node).handle)
+        add("/state/serve", self._serve.handle)
+        add("/state/llm", self._llm.handle)
         add("/state/logs", self._logs.list)
         add("/state/logs/{name:path}", self._logs.read)
         runs = Runs(node)
@@ -101,6 +109,7 @@ class Dashboard:
             Route("/live", self.live.respond, methods=["GET"]),
             Route("/metrics", self._metrics.respond, methods=["GET"]),
             *self._actions.routes(),
+            Route("/actions/llm/chat", self._llm.chat, methods=["POST"]),
             Route("/{path:path}", _page, methods=["GET"]),
         ]
         return Starlette(routes=routes, exception_handlers={Problem: _explain})

@@ -14,7 +14,7 @@ from skate.dashboard._node import Node
 from skate.util._metrics_export import CONTENT_TYPE, exposition
 from skate.util._metrics_store import Series, collect
 
-__all__ = ["Metrics", "Totals", "quantiles"]
+__all__ = ["Metrics", "Rates", "Totals", "quantiles"]
 
 PREFIX = "skate_"
 

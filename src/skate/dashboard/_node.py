@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from skate._api.observer import Observer
+from skate.dashboard._calls import Caller
 from skate.dashboard._topics import Problem
-from skate.exceptions import RayError
+from skate.exceptions import NodeDiedError, RayError
 
 __all__ = ["Node"]
 
@@ -37,6 +38,7 @@ class Node:
         self._about: dict[str, Any] = {}
         self._problem: str | None = "The dashboard is connecting to the node."
         self._threads = ThreadPoolExecutor(THREADS, "skate-dashboard")
+        self._caller = Caller()
         self._shared: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
         self._lost = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
@@ -59,6 +61,7 @@ class Node:
         observer, self._observer = self._observer, None
         if observer is not None:
             await self._run(observer.close)
+        await self._caller.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -119,6 +122,25 @@ class Node:
         # A request that is cancelled does not cancel the computation for the others.
         result: T = await asyncio.shield(future)
         return result
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call a function that uses actors of the session, in a thread whose session it is.
+
+        Raises:
+            Problem: There is no node of Skate's, or it does not answer.
+        """
+        observer = self.observer
+        session = self.session
+        if session is None:
+            raise Problem(404, "This is available for nodes of Skate only: see Ray's own dashboard.")
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await self._caller.call(session, function)
+        except TimeoutError:
+            raise Problem(504, f"There is no answer after {ANSWER_TIMEOUT_S:g} seconds.") from None
+        except (NodeDiedError, ConnectionError) as error:
+            self._drop(observer, error)
+            raise Problem(503, self._problem or str(error)) from error
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function that blocks in a thread."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -112,7 +112,11 @@ class Sampler:
 
     async def overview(self, _: Mapping[str, str], __: QueryParams) -> dict[str, Any]:
         """Return the topic /state/overview."""
+        # Actors report their calls when they are asked, and the node counts them.
+        calls = await self._node.share("calls", lambda: self._node.ask(lambda node: node.task_events(0, 0, 0)))
         summary = await self.summary() or {}
+        tasks = Counter(summary.get("tasks", {}))
+        tasks.update((calls or {}).get("unfinished_calls", {}))
         store = summary.get("store", {})
         total, available = summary.get("total", {}), summary.get("available", {})
         return {
@@ -120,7 +124,7 @@ class Sampler:
                 {"name": name, "total": amount, "used": max(0.0, amount - available.get(name, 0.0))}
                 for name, amount in sorted(total.items())
             ],
-            "tasks": summary.get("tasks", {}),
+            "tasks": tasks,
             "actors": summary.get("actors", {}),
             "workers": summary.get("workers", 0),
             "waiting": [{**row, "id": row["id"].hex()} for row in summary.get("waiting", [])],

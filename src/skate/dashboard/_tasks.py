@@ -18,8 +18,8 @@ from skate.util.state.common import TaskState
 __all__ = ["Task", "TaskHistory"]
 
 MOST_KEPT: Final = 20_000
-CHUNK: Final = 2000  # rows of tasks, and of calls, in one answer of the node
-MOST_CHUNKS: Final = 16  # of the first questions, which read all that the node has
+CHUNK: Final = 1000  # rows of tasks, and of calls, in one answer of the node
+MOST_CHUNKS: Final = 32  # of the first questions, which read all that the node has
 
 
 class Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skate.util.state import api, common, exception
+from skate.util.state._memory import memory
 from skate.util.state.api import (
     StateApiClient,
     get_actor,
@@ -52,6 +53,7 @@ __all__ = [
     "list_runtime_envs",
     "list_tasks",
     "list_workers",
+    "memory",
     "summarize_actors",
     "summarize_objects",
     "summarize_tasks",

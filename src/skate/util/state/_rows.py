@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from skate._base.creation_sites import read_sites
 from skate._base.object_ref import ERROR, PENDING
 from skate._engine.abc import Engine, Table
 from skate.runtime_context import worker_id
@@ -152,7 +153,9 @@ def _objects(engine: Engine) -> list[StateSchema]:
     processes = {row["worker_id"]: row for row in engine.state(Table.WORKERS)}
     tasks: dict[bytes, dict[str, Any]] | None = None
     found: list[StateSchema] = []
-    for row in engine.state(Table.OBJECTS):
+    objects = engine.state(Table.OBJECTS)
+    sites = read_sites(engine.context().session, [row["object_id"] for row in objects])
+    for row in objects:
         status, attempt = "FINISHED", 0
         if row["state"] == ERROR:
             status = "FAILED"
@@ -177,7 +180,7 @@ def _objects(engine: Engine) -> list[StateSchema]:
                     task_status=status,
                     attempt_number=attempt,
                     reference_type=kind,
-                    call_site=NO_CALL_SITE,
+                    call_site=sites.get(row["object_id"], NO_CALL_SITE),
                     type=process.get("worker_type", "WORKER"),
                     pid=process.get("pid", 0),
                     ip=LOOPBACK,

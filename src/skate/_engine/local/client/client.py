@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from skate._base import errors as exceptions
-from skate._base import ids, object_ref
+from skate._base import creation_sites, ids, object_ref
 from skate._base.exports import explain
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, CallbackOwner, ObjectRef
 from skate._base.serialization import Serialized, loads, serialize
@@ -64,6 +64,11 @@ class Client(CallbackOwner):
         self._exported: set[bytes] = set()
         self._templates: dict[Any, int] = {}
         self._definition_lock = threading.Lock()
+        if creation_sites.is_enabled():
+            references = self.references
+            for make in ("new_reference", "own_reference"):
+                record = creation_sites.recording(getattr(references, make), self.session, self.number)
+                setattr(references, make, record)
         _clients.add(self)
 
     def _tidy(self, message: m.Tidy) -> None:

@@ -76,20 +76,23 @@ class Activity:
         """Return the tasks and calls that finished after a position, and the unfinished ones.
 
         Args:
-            asked: Three numbers: the positions in the histories of tasks and calls, and the most rows of each.
+            asked: Three numbers: the positions in the histories of tasks and calls, and the most rows of each; no
+                rows at all if it is 0.
             calls: The unfinished calls.
         """
         tasks_after, calls_after, limit = map(int, asked.split())
         tasks = self._machine.tasks
         past, tasks_at = _newer(tasks.history, sum(tasks.counts.values()), tasks_after, limit)
         ended, calls_at = _newer(self._views.calls, sum(self._views.call_counts.values()), calls_after, limit)
-        left = list(islice(filter(task_rows.is_unfinished, tasks.table.values()), MAX_UNFINISHED))
+        most = MAX_UNFINISHED if limit else 0
+        left = list(islice(filter(task_rows.is_unfinished, tasks.table.values()), most))
         return {
             "finished": [*map(task_rows.finished_row, past), *map(task_rows.call_row, ended)],
             "unfinished": [
                 *map(task_rows.unfinished_row, left),
-                *map(task_rows.call_row, calls[:MAX_UNFINISHED]),
+                *map(task_rows.call_row, calls[:most]),
             ],
+            "unfinished_calls": Counter(call["state"] for call in calls),
             "unfinished_total": len(tasks.table) + len(calls),
             "tasks_at": tasks_at,
             "tasks_total": sum(tasks.counts.values()),

@@ -49,14 +49,17 @@ def call_row(call: dict[str, Any]) -> Row:
 
 def unfinished_row(task: Task) -> Row:
     """Return the row of a task in the table of unfinished tasks."""
+    worker = task.worker
+    # A worker tells when a task started at its end. It runs the first of its tasks.
+    is_running = worker is not None and next(iter(worker.tasks), None) == task.id
     return {
         **_spec_facts(task.id, task.template.spec, task.template.cls.job),
         "state": task.state,
         "created": task.created,
-        "started": task.started,
+        "started": worker.head_since if worker is not None and is_running else task.started,
         "ended": 0.0,
-        "worker_id": task.worker.number if task.worker is not None else 0,
-        "worker_pid": task.worker.pid if task.worker is not None else 0,
+        "worker_id": worker.number if worker is not None else 0,
+        "worker_pid": worker.pid if worker is not None else 0,
         "attempt_number": task.attempt,
         "error_type": None,
         "parent_task_id": task.parent,

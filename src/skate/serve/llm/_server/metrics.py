@@ -40,6 +40,12 @@ class ServerMetrics:
         self._first_token = metrics.Histogram(
             "llm_time_to_first_token_s", "Seconds to the first token.", _SECONDS, tag_keys=("model",)
         ).set_default_tags(tags)
+        self._between = metrics.Histogram(
+            "llm_inter_token_latency_s",
+            "Seconds between two tokens: the mean of each request.",
+            _SECONDS,
+            tag_keys=("model",),
+        ).set_default_tags(tags)
         self._parts = metrics.Histogram(
             "llm_request_part_s",
             "Seconds spent in each part of a request.",
@@ -69,5 +75,8 @@ class ServerMetrics:
                 counter.inc(count)
         if account.first_token_s is not None:
             self._first_token.observe(max(account.first_token_s, 0.0))
-        for part, seconds in account.timing.model_dump().items():
+        timing = account.timing
+        if account.completion_tokens > 1 and timing.decode:
+            self._between.observe(timing.decode / (account.completion_tokens - 1))
+        for part, seconds in timing.model_dump().items():
             self._parts.observe(seconds, {"part": part})
