@@ -18,6 +18,7 @@ from skate.data._exec.items import Item, Report, fetch_rows
 from skate.data._exec.limits import Limits
 from skate.data._exec.operator_stats import IdleTimes, OperatorStats, ProgressTable, shows_progress
 from skate.data._exec.operators import Operator
+from skate.data._exec.run_description import RunDescription
 from skate.data._exec.scheduler import Scheduler
 from skate.data._exec.tasks import Task
 from skate.data._plan import estimates, nodes, relational
@@ -25,6 +26,7 @@ from skate.data._plan.optimizer import optimize
 from skate.data._plan.planner import Planner
 from skate.data.context import DEFAULT_MAX_BLOCK_SIZE, DataContext
 from skate.exceptions import RayTaskError
+from skate.util._run_records import RunRecord, status_after
 
 _GIB = 1024**3
 _logger = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class Execution:
     ) -> None:
         self.context = context
         self.name = name
+        self._node = node
         self._runs_before = runs_before
         self._seed = seed
         self.plan = optimize(node)
@@ -70,6 +73,7 @@ class Execution:
         self.waited = 0.0
         self._driver: InProcessDriver | ThreadDriver | WorkerDriver | None = None
         self._idle_times: IdleTimes | None = None
+        self._record: RunRecord | None = None
 
     def __iter__(self) -> Iterator[Item]:
         self.begun = time.perf_counter()
@@ -85,6 +89,12 @@ class Execution:
                 if item is None:
                     return
                 yield item
+        except GeneratorExit:  # the consumer needs no more rows
+            raise
+        except BaseException as error:
+            if self._record is not None:
+                self._record.close(status_after(error), error)
+            raise
         finally:
             if progress is not None:
                 progress.stop()
@@ -92,6 +102,9 @@ class Execution:
                 self._idle_times.record()
             self.close()
             self.ended = time.perf_counter()
+            if self._record is not None:
+                self._record.close("FINISHED")
+                self._record = None
 
     @property
     def scheduler(self) -> Scheduler:
@@ -129,6 +142,16 @@ class Execution:
             self._driver = ThreadDriver(scheduler, self._made, 2 * relational.max_source_bytes(self.context))
         else:
             self._driver = WorkerDriver(scheduler, self._made)
+        self._begin_record()
+
+    def _begin_record(self) -> None:
+        """Record the run for the dashboard, unless it is too short for that."""
+        assert self._idle_times is not None
+        node = self._node.input if isinstance(self._node, nodes.Write) else self._node
+        describe = RunDescription(
+            self.scheduler, self.stats, self._idle_times, lambda: estimates.row_count(node)
+        )
+        self._record = RunRecord("data", self.name or describe.name, describe, keep_short=False)
 
     def _next(self) -> Item | None:
         driver = self._driver
@@ -143,6 +166,8 @@ class Execution:
             scheduler, instructions = driver.hand_over()
             scheduler.limits = _limits(self.context, _count_cpus(needs_session=True), in_process=False)
             self._driver = WorkerDriver(scheduler, self._made, instructions)
+            if self._record is not None and not self._record.is_open:  # the session has just started
+                self._begin_record()
             return self._driver.next()
         return item
 

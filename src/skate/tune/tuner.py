@@ -36,6 +36,7 @@ from skate.tune._validation import (
     parameters_of,
 )
 from skate.tune._views.progress import Progress
+from skate.tune._views.run_description import RunDescription
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
@@ -51,6 +52,7 @@ from skate.tune.search.variant_generator import count_variants
 from skate.tune.trainable.trainable import Trainable
 from skate.tune.trainable.util import is_trainable_class, resources_of, trainable_name
 from skate.tune.tune_config import ResumeConfig, TuneConfig
+from skate.util._run_records import recording
 
 __all__ = ["Tuner"]
 
@@ -250,8 +252,11 @@ class Tuner:
             self._open_journals(settings, trials, tuners)
             progress = self._add_progress(settings)
             controller = TuneController(settings, trials)
+            config = self._tune_config
+            describe = RunDescription(controller.get_trials, config.metric, config.mode)
             try:
-                controller.run()
+                with recording("tune", experiments[0].folder.name, describe):
+                    controller.run()
             finally:
                 for each in progress:
                     each.close()

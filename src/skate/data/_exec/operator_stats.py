@@ -26,6 +26,7 @@ class OperatorStats:
         processor_seconds: Idle time while other operators used all processors.
         failed_rows: Rows dropped because user code failed.
         errored_blocks: Tasks that failed and whose last block was dropped.
+        written: Rows and bytes that an operator has written to a sink; None if it has no sink.
     """
 
     name: str
@@ -41,6 +42,7 @@ class OperatorStats:
     failed_rows: int = 0
     errored_blocks: int = 0
     largest_memory: int = 0
+    written: tuple[int, int] | None = None
     begun: float | None = None
     ended: float | None = None
     processes: set[int] = field(default_factory=set)
@@ -65,6 +67,9 @@ class OperatorStats:
             self.blocks += 1
             self.rows += report.rows
             self.bytes += report.bytes
+            if "written" in report.notes:
+                rows, size = self.written or (0, 0)
+                self.written = rows + report.notes["written"][0], size + report.notes["written"][1]
 
     @property
     def framework_seconds(self) -> float:
@@ -108,6 +113,10 @@ class IdleTimes:
                 stats.processor_seconds += elapsed
             self._status[operator] = self._scheduler.status_of(operator)
 
+    def status_of(self, operator: Operator) -> OperatorStatus | None:
+        """Return the status of an operator after the latest decision; None before the first."""
+        return self._status.get(operator)
+
 
 def shows_progress(enabled: bool) -> bool:
     """Return whether to show progress: it is enabled, and the standard error stream is a terminal."""
@@ -146,8 +155,8 @@ class ProgressTable:
                 str(operator.waiting),
                 f"{done.rows:,}",
                 f"{rate:,.0f}",
-                _format_bytes(done.bytes),
-                _format_bytes(done.largest_memory),
+                format_bytes(done.bytes),
+                format_bytes(done.largest_memory),
             )
         return table
 
@@ -156,7 +165,8 @@ def _shorten(name: str) -> str:
     return name if len(name) <= 48 else f"{name[:23]}…{name[-24:]}"
 
 
-def _format_bytes(amount: float) -> str:
+def format_bytes(amount: float) -> str:
+    """Return a number of bytes as short text."""
     for unit in ("B", "KB", "MB", "GB"):
         if amount < 1000 or unit == "GB":
             return f"{amount:.0f} {unit}" if unit in ("B", "KB") else f"{amount:.1f} {unit}"

@@ -22,6 +22,8 @@ class Operator:
         ready: Items that the next operator can take.
         finished: The operator will emit no further items.
         held: Bytes of all items that are not in `ready`: received, in running tasks, or created out of order.
+        rows_emitted: Rows of all items that have been in `ready`.
+        bytes_emitted: Bytes of these items.
         is_barrier: The operator needs all of its input before it emits anything, so its input is never paused.
         options: Options of its tasks.
         options_fn: Returns further options each time a task starts.
@@ -45,6 +47,8 @@ class Operator:
         self.tasks_ended = 0
         self.bytes_made = 0
         self.rows_made = 0
+        self.rows_emitted = 0
+        self.bytes_emitted = 0
 
     def receive(self, port: int, item: Item) -> None:
         """Handle an item of an input."""
@@ -106,6 +110,8 @@ class Operator:
     def _emit(self, item: Item) -> None:
         self.ready.append(item)
         self.ready_bytes += item.bytes
+        self.rows_emitted += item.rows
+        self.bytes_emitted += item.bytes
 
 
 class Values(Operator):

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from skate.data._block import frames, tables
+from skate.data._exec import meter
 from skate.data._exec.failures import FailedRows
 from skate.data._exec.transforms import Blocks
 from skate.data._exec.units import split_task_index
@@ -63,6 +64,7 @@ class WriteBlocks:
         context = TaskContext(task_idx=index, kwargs={"write_uuid": self.job}, part=self._part(index))
         returned = self.sink.write(without_failed_rows(), context)
         yield from failed
+        meter.current().notes["written"] = rows, size
         yield pa.table({"rows": [rows], "bytes": [size], "returned": [pickle.dumps(returned)]})
 
     def _part(self, index: int) -> str:

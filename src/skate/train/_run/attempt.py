@@ -76,6 +76,9 @@ class Attempt:
         group, config = self._group, self._context.backend_config
         backend = config.backend_cls()
         self._run_state.start_attempt(len(group))
+        self._run_state.description.workers_started(
+            (each.ranks.world_rank, each.location.pid, each.location.node_id) for each in group.members
+        )
         assignments = self._assignments()
         try:
             group.assign(assignments, _environments(group, shared=backend.share_cuda_visible_devices))
@@ -157,6 +160,7 @@ class Attempt:
             if rank in self._failures:
                 self._supervisor.worker_ended(rank)
             else:  # a failed worker has not made all its reports
+                self._run_state.description.worker_ended(rank, "finished")
                 self._supervisor.worker_returned(rank)
                 self._run_state.worker_ended(rank)
         except RayError as error:  # the worker's process has ended
@@ -176,6 +180,7 @@ class Attempt:
         """Record failures. After the first, set a deadline until which further errors are collected."""
         for rank in failures:
             self._supervisor.worker_ended(rank)
+            self._run_state.description.worker_ended(rank, "failed")
         self._failures.update(failures)
         if self._deadline is None:
             self._deadline = time.monotonic() + _FURTHER_ERRORS_TIMEOUT_S

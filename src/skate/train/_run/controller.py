@@ -23,6 +23,7 @@ from skate.train._storage.run_folder import Storage
 from skate.train._views import run_progress
 from skate.train._workers.group import WorkerGroup
 from skate.train._workers.local_group import LocalWorkerGroup
+from skate.util._run_records import recording
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,12 @@ class Controller:
             TrainingFailedError: The run failed more often than it may.
             KeyboardInterrupt: The user interrupted the run, which is resumable.
         """
+        if not self._storage.is_primary:
+            return self._run()
+        with recording("train", self._storage.experiment_dir_name, self._run_state.description):
+            return self._run()
+
+    def _run(self) -> Result:
         run_state = self._run_state
         self._storage.prepare()
         run_state.resume(self._local_group.broadcast)
@@ -126,6 +133,7 @@ class Controller:
             failures = attempt.run(function)
         finally:
             group.shutdown(attempt.ended)
+            self._run_state.description.group_ended()
             self._run_state.drop_unfinished()
         if attempt.resize_to is not None:
             self._run_state.progress.state = "growing"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
+import skate
 from skate.train._config.trainer_arguments import open_datasets
 from skate.train._failures.errors import WorkerGroupError
 from skate.train._reports.messages import CHECKPOINTS, COLLECTIVES, Finished, Message, Request
@@ -36,6 +38,8 @@ def train(
             "start them with ScalingConfig(num_workers=…), or read the data in the training function"
         )
     run_state.start_attempt(1)
+    node = skate.get_runtime_context().get_node_id() if skate.is_initialized() else ""
+    run_state.description.workers_started([(local_group.ranks.world_rank, os.getpid(), node)])
 
     def handle(message: Message) -> None:
         if not isinstance(message, Request):
@@ -79,7 +83,9 @@ def train(
         session.finish()
         run_state.received(0, Finished(value))
         run_state.worker_ended(0)
+        run_state.description.worker_ended(local_group.ranks.world_rank, "finished")
     except Exception as error:
+        run_state.description.worker_ended(local_group.ranks.world_rank, "failed")
         raise WorkerGroupError(f"the training function failed: {error!r}", {0: error}) from error
     finally:
         sessions.set_current(None)

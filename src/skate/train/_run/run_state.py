@@ -16,6 +16,7 @@ from skate.train._run.run_context import RunContext
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.result import Result
 from skate.train._storage.run_folder import RunRecord, Storage
+from skate.train._views.run_description import RunDescription
 from skate.train._views.run_progress import RunProgress
 from skate.train._views.views import Views
 
@@ -36,6 +37,7 @@ class RunState:
         record: The persistent part of the state.
         ledger: The reports of the current attempt.
         progress: The progress of the run, for the terminal.
+        description: The details of the run, for its run record.
         checkpoints_completed: How many checkpoints this process has seen completed.
     """
 
@@ -48,6 +50,9 @@ class RunState:
         )
         self.ledger = ReportLedger(1)
         self.progress = RunProgress(storage.experiment_dir_name)
+        self.description = RunDescription(
+            self.progress, lambda: self.record.kept, storage.build_checkpoint_path_from_name
+        )
         self._views = Views.from_environment(storage, ahead=context.scaling_config.max_workers > 0)
         self._context = context
         self._resume_from = resume_from
@@ -87,6 +92,7 @@ class RunState:
         self.record.starts.append(self.record.next_index)
         self.progress.attempt_started()
         self._views.attempt_started(self.record.next_index)
+        self.description.attempt_started(self.record.next_index)
         self.ledger = ReportLedger(
             world_size,
             first=self.record.next_index,
@@ -125,6 +131,7 @@ class RunState:
             case Reported(metrics, name, validation, positions):
                 self.progress.reported(rank, metrics, name, message.rows)
                 self._views.reported(rank, self.ledger.index_of(rank), metrics)
+                self.description.reported(rank, self.ledger.index_of(rank), metrics)
                 self._warn_of_nan(rank, metrics)
                 self._append_history(rank, metrics)
                 self._process(self.ledger.reported(rank, metrics, name, positions, validation))

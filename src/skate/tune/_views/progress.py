@@ -95,7 +95,7 @@ class Progress(Callback):
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Count the trial, and log its error."""
         self.update(trial)
-        log.warning("trial %s failed: %s", trial, _last_line(trial.error))
+        log.warning("trial %s failed: %s", trial, last_line(trial.error))
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Log a line from time to time, where no table is shown."""
@@ -186,6 +186,7 @@ def _format(value: Any) -> str:
     return text if len(text) <= 20 else text[:19] + "…"
 
 
-def _last_line(error: BaseException | None) -> str:
+def last_line(error: BaseException | None) -> str:
+    """Return the last line of an error, which names its cause."""
     lines = str(error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__
