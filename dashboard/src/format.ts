@@ -77,7 +77,9 @@ export function dateTime(seconds: number | null | undefined): string {
 
 export function shortId(id: string | null | undefined): string {
   if (!id) return NONE;
-  return id.length > 12 ? `${id.slice(0, 8)}…${id.slice(-3)}` : id;
+  if (id.length <= 12) return id;
+  // Ids begin with zeros and a counter, or with random digits, and end with parts that many of them share.
+  return (id.slice(0, 16).replace(/^0+/, "") || id.replace(/^0+/, "") || "0").slice(-12);
 }
 
 /** A column or state as words: `object_size` is "object size", `PENDING_NODE_ASSIGNMENT` is "pending node assignment". */

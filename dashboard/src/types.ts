@@ -133,6 +133,7 @@ export interface Run {
   ended: number | null;
   pid: number;
   summary: Value;
+  error?: string | null;
 }
 
 export interface Operator {
@@ -159,7 +160,6 @@ export interface TrainRun extends Run {
   workers: { rank: number; pid: number; node: string | null; status: string }[];
   metrics: { time: number[]; iteration: number[]; values: Record<string, (number | null)[]> };
   checkpoints: { path: string; iteration: number | null; metrics: Record<string, Value> }[];
-  error: string | null;
 }
 
 export interface Trial {

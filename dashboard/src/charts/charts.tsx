@@ -44,6 +44,7 @@ export function Lines({ label, x, series, unit, time, xName, max, min, log, heig
   const option = useMemo(
     () => (colors: Colors) => {
       const single = series.length === 1;
+      const short = (x.at(-1) ?? 0) - (x[0] ?? 0) < 300;
       return {
         grid: { left: 6, right: 14, top: 10, bottom: 4, containLabel: true },
         tooltip: tooltip(colors, unit, (value) => (time ? format.clock(value / 1000) : `${xName ?? "x"} ${value}`)),
@@ -58,7 +59,7 @@ export function Lines({ label, x, series, unit, time, xName, max, min, log, heig
             color: colors.muted,
             fontSize: 11,
             hideOverlap: true,
-            ...(time ? { formatter: (value: number) => format.clock(value / 1000).slice(0, 5) } : {}),
+            ...(time ? { formatter: (value: number) => format.clock(value / 1000).slice(0, short ? 8 : 5) } : {}),
           },
           splitNumber: 4,
         },

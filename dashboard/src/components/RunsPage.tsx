@@ -96,5 +96,17 @@ function Chosen<R extends Run>({ id, children }: { id: string; children: (run: R
       </Panel>
     );
   }
-  return children(topic.data);
+  const { error } = topic.data;
+  return (
+    <>
+      {error && (
+        <Panel name="Error">
+          <pre className="block error-text" tabIndex={0}>
+            {error}
+          </pre>
+        </Panel>
+      )}
+      {children(topic.data)}
+    </>
+  );
 }

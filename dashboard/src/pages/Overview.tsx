@@ -185,7 +185,8 @@ function amount(name: string, value: number): string {
   return name.includes("memory") ? format.bytes(value) : format.count(value);
 }
 
-function Resources({ resources }: { resources: Data["resources"] }) {
+function Resources({ resources: all }: { resources: Data["resources"] }) {
+  const resources = all.filter(({ name }) => !name.startsWith("node:")); // these only name the machine
   return (
     <Panel name="Resources in use">
       <div style={{ minHeight: 198 }}>

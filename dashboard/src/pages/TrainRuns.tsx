@@ -55,11 +55,6 @@ function Detail({ run }: { run: TrainRun }) {
           ["Duration", <Since key="duration" time={run.started} until={run.ended} />],
         ]}
       />
-      {run.error && (
-        <Panel name="Error">
-          <pre className="block error-text" tabIndex={0}>{run.error}</pre>
-        </Panel>
-      )}
       <div className="grid">
         {charts.map(([name, series]) => (
           <Curve key={name} name={name} series={series} iteration={run.metrics.iteration} />

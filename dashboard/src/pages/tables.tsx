@@ -292,7 +292,11 @@ const OBJECT_COLUMNS: Column<Row>[] = [
     render: (row) => format.words(String(row.reference_type)),
   }),
   plainColumn("pid", { width: 84, number: true, label: "PID", hide: "wide" }),
-  plainColumn("call_site", { hide: "wider", label: "Created at" }),
+  plainColumn("call_site", {
+    hide: "wider",
+    label: "Created at",
+    render: (row) => (row.call_site === "disabled" ? "–" : text(row, "call_site")),
+  }),
 ];
 
 export function Objects() {

@@ -20,6 +20,8 @@ export function useTimeline(): Topic<Timeline> {
 
   useEffect(() => {
     if (!data) return;
+    // Every update has all running events: one that is not in it has ended.
+    for (const [key, event] of known.current) if (event.end === null) known.current.delete(key);
     for (const event of data.events) known.current.set(`${event.id} ${event.start}`, event);
     const dropped = trim(known.current);
     for (const track of data.tracks) tracks.current.set(track.id, track);
