@@ -40,7 +40,8 @@ def session() -> Data:
 def _wave(count: int, base: float, swing: float, period: float, seed: int) -> list[float]:
     noise = random.Random(seed)
     return [
-        max(0.0, base + swing * math.sin(i / period) + noise.uniform(-0.15, 0.15) * swing) for i in range(count)
+        max(0.0, base + swing * math.sin(i / period) + noise.uniform(-0.15, 0.15) * swing)
+        for i in range(count)
     ]
 
 
@@ -93,7 +94,9 @@ def overview() -> Data:
 
 def tasks() -> list[Data]:
     now = time.time() * 1000
-    states = ["RUNNING", "RUNNING", "FAILED", "PENDING_NODE_ASSIGNMENT", "PENDING_ARGS_AVAIL"] + ["FINISHED"] * 6
+    states = ["RUNNING", "RUNNING", "FAILED", "PENDING_NODE_ASSIGNMENT", "PENDING_ARGS_AVAIL"] + [
+        "FINISHED"
+    ] * 6
     rows = []
     for index in range(66):
         state = states[index % len(states)]
@@ -135,7 +138,18 @@ ValueError: the column "price" has <b>no</b> numbers"""
 
 
 def actors() -> list[Data]:
-    states = ["ALIVE", "PENDING_CREATION", "ALIVE", "ALIVE", "RESTARTING", "ALIVE", "DEAD", "ALIVE", "ALIVE", "DEAD"]
+    states = [
+        "ALIVE",
+        "PENDING_CREATION",
+        "ALIVE",
+        "ALIVE",
+        "RESTARTING",
+        "ALIVE",
+        "DEAD",
+        "ALIVE",
+        "ALIVE",
+        "DEAD",
+    ]
     names = ["Counter", "Tokenizer", "ReplayBuffer", "ParameterServer", "Sampler"]
     return [
         {
@@ -290,7 +304,9 @@ def timeline(since: float, limit: int, events_per_worker: int) -> Data:
             if start > STARTED + 700:
                 state, end_or_none = ("RUNNING", None) if turn == 0 else ("FINISHED", start + 6.5)
                 if end_or_none is None or end_or_none >= since:
-                    events.append(_event(worker, f"turn {start:.0f}", FUNCTIONS[worker], start, end_or_none, state))
+                    events.append(
+                        _event(worker, f"turn {start:.0f}", FUNCTIONS[worker], start, end_or_none, state)
+                    )
     events.sort(key=lambda event: float(event["start"]))
     return {
         "now": now,
@@ -303,7 +319,15 @@ def timeline(since: float, limit: int, events_per_worker: int) -> Data:
 def _event(worker: int, index: object, name: str, start: float, end: float | None, state: str) -> Data:
     id = make_id("event", worker, index)
     track = str(worker)
-    return {"id": id, "track": track, "name": name, "start": start, "end": end, "state": state, "kind": "NORMAL_TASK"}
+    return {
+        "id": id,
+        "track": track,
+        "name": name,
+        "start": start,
+        "end": end,
+        "state": state,
+        "kind": "NORMAL_TASK",
+    }
 
 
 def logs() -> Data:
@@ -324,7 +348,10 @@ def logs() -> Data:
 
 
 def log_lines(name: str) -> list[str]:
-    lines = [f"2026-11-18 12:{i // 60:02d}:{i % 60:02d} INFO {name} shard {i} read, {i * 37} rows" for i in range(300)]
+    lines = [
+        f"2026-11-18 12:{i // 60:02d}:{i % 60:02d} INFO {name} shard {i} read, {i * 37} rows"
+        for i in range(300)
+    ]
     lines[120] = "ValueError: <script>alert(1)</script> is no number"
     lines[121] = "x" * 400
     return lines
@@ -353,7 +380,13 @@ def memory() -> Data:
                 "size": (900 - index * 40) * MIB,
                 "state": "READY",
                 "owner_pid": 41300,
-                "holders": [{"pid": 41301 + index % 4, "title": f"worker {41301 + index % 4}", "kind": "LOCAL_REFERENCE"}],
+                "holders": [
+                    {
+                        "pid": 41301 + index % 4,
+                        "title": f"worker {41301 + index % 4}",
+                        "kind": "LOCAL_REFERENCE",
+                    }
+                ],
                 "created_at": f"pipeline.py:{30 + index}" if index % 3 else None,
                 "pinned": index % 2 == 0,
                 "spilled": index % 5 == 4,
@@ -374,7 +407,9 @@ def runs() -> list[Data]:
     return [
         _run("data-2", "data", "read_parquet → tokenize → write", "RUNNING", 64, None, {"rows": 1_204_000}),
         _run("data-1", "data", "range → map", "FINISHED", 400, 12.4, {"rows": 1_000_000}),
-        _run("train-2", "train", "TorchTrainer_smollm", "RUNNING", 300, None, {"loss": 1.83, "iteration": 240}),
+        _run(
+            "train-2", "train", "TorchTrainer_smollm", "RUNNING", 300, None, {"loss": 1.83, "iteration": 240}
+        ),
         _run("train-1", "train", "TorchTrainer_first", "FAILED", 700, 61, {"loss": 3.1, "iteration": 14}),
         _run("tune-1", "tune", "learning-rates", "RUNNING", 500, None, {"trials": 36, "running": 4}),
     ]
@@ -404,7 +439,9 @@ def _data_run(found: Data) -> Data:
             "tasks_active": 0 if states[index] != "running" else 4 - index % 3,
             "rate": 0.0 if states[index] == "finished" else 21_500.0 / (index + 1),
             "state": "finished" if finished else states[index],
-            "backpressure": "waits for MapBatches(Embedder): 9 blocks (1.1 GiB) are queued" if index == 2 else None,
+            "backpressure": "waits for MapBatches(Embedder): 9 blocks (1.1 GiB) are queued"
+            if index == 2
+            else None,
         }
         for index, name in enumerate(names)
     ]
@@ -418,7 +455,8 @@ def _train_run(found: Data) -> Data:
     loss = [1.6 + 3 * math.exp(-i / 60) + noise.uniform(-0.08, 0.08) for i in range(count)]
     return {
         "workers": [
-            {"rank": rank, "pid": 41310 + rank, "node": make_id("node"), "status": found["status"]} for rank in range(4)
+            {"rank": rank, "pid": 41310 + rank, "node": make_id("node"), "status": found["status"]}
+            for rank in range(4)
         ],
         "metrics": {
             "time": [found["started"] + i for i in range(count)],
@@ -439,7 +477,9 @@ def _train_run(found: Data) -> Data:
             }
             for i in range(1, 4)
         ],
-        "error": 'RuntimeError: rank 2: loss is <i>nan</i> at iteration 14' if found["status"] == "FAILED" else None,
+        "error": "RuntimeError: rank 2: loss is <i>nan</i> at iteration 14"
+        if found["status"] == "FAILED"
+        else None,
     }
 
 
@@ -480,8 +520,12 @@ def serve() -> Data:
                 "status": "RUNNING",
                 "message": "",
                 "deployments": [
-                    _deployment("Gateway", "HEALTHY", 2, bounds, [0, 3, 40, 212, 130, 44, 12, 5, 2, 0, 0, 0, 0]),
-                    _deployment("Ranker", "UPDATING", 3, bounds, [0, 0, 0, 8, 52, 210, 180, 61, 20, 7, 1, 0, 2]),
+                    _deployment(
+                        "Gateway", "HEALTHY", 2, bounds, [0, 3, 40, 212, 130, 44, 12, 5, 2, 0, 0, 0, 0]
+                    ),
+                    _deployment(
+                        "Ranker", "UPDATING", 3, bounds, [0, 0, 0, 8, 52, 210, 180, 61, 20, 7, 1, 0, 2]
+                    ),
                 ],
             },
             {

@@ -82,7 +82,9 @@ class Server:
                 return _list(table, query)
             case [table, id] if table in fake_data.TABLES:
                 column, rows = fake_data.TABLES[table]
-                return _found(next((row for row in rows() if id in (row[column], row.get("job_id"))), None), id)
+                return _found(
+                    next((row for row in rows() if id in (row[column], row.get("job_id"))), None), id
+                )
         raise NotFoundError(f"There is nothing at {'/'.join(names)}.")
 
     def _log(self, name: str, query: dict[str, list[str]]) -> Any:
@@ -106,7 +108,12 @@ def _list(table: str, query: dict[str, list[str]]) -> Any:
     rows = [row for row in rows if search in json.dumps(row).lower()]
     limit = int(query.get("limit", ["100"])[0])
     columns = list(rows[0]) if rows else []
-    return {"columns": columns, "rows": rows[:limit], "total": len(rows), "dropped": 12 if table == "tasks" else 0}
+    return {
+        "columns": columns,
+        "rows": rows[:limit],
+        "total": len(rows),
+        "dropped": 12 if table == "tasks" else 0,
+    }
 
 
 def make_app() -> Starlette:
@@ -132,7 +139,9 @@ def make_app() -> Starlette:
     async def chat(request: Request) -> Response:
         asked = await request.json()
         if "refuse" in asked["messages"][-1]["content"]:
-            return JSONResponse({"error": {"message": "The prompt has 9,000 tokens; the model takes 2,048."}}, 400)
+            return JSONResponse(
+                {"error": {"message": "The prompt has 9,000 tokens; the model takes 2,048."}}, 400
+            )
         return _stream(_answer(asked["messages"][-1]["content"]))
 
     async def act(request: Request) -> Response:

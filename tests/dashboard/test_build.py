@@ -16,7 +16,9 @@ MOST_BYTES = 1_500_000
 
 
 def digest_of_sources() -> str:
-    paths = [SOURCES / name for name in FILES] + [path for path in (SOURCES / "src").rglob("*") if path.is_file()]
+    paths = [SOURCES / name for name in FILES] + [
+        path for path in (SOURCES / "src").rglob("*") if path.is_file()
+    ]
     digest = hashlib.sha256()
     for name in sorted(path.relative_to(SOURCES).as_posix() for path in paths):
         content = (SOURCES / name).read_bytes()
@@ -26,7 +28,9 @@ def digest_of_sources() -> str:
 
 def test_the_build_was_made_from_the_sources() -> None:
     built = json.loads((STATIC / "build.json").read_text(encoding="utf-8"))
-    assert built["sources"] == digest_of_sources(), "the built page is stale: run make dashboard, and commit the result"
+    assert built["sources"] == digest_of_sources(), (
+        "the built page is stale: run make dashboard, and commit the result"
+    )
 
 
 def test_every_file_of_the_build_is_used() -> None:
@@ -39,7 +43,9 @@ def test_every_file_of_the_build_is_used() -> None:
             continue
         seen.add(name)
         if name.endswith(".js"):
-            found += re.findall(r"[\"'`](?:\./|assets/)([\w.-]+)[\"'`]", files[name].read_text(encoding="utf-8"))
+            found += re.findall(
+                r"[\"'`](?:\./|assets/)([\w.-]+)[\"'`]", files[name].read_text(encoding="utf-8")
+            )
     assert seen == set(files)
 
 

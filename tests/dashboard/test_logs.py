@@ -23,9 +23,7 @@ def test_lines_are_split_wherever_the_data_is_cut() -> None:
     data = "first\nzweite Zeile mit Ä\r\n\nlast".encode()
     for size in (1, 2, 3, 7, 100):
         splitter = LineSplitter()
-        lines = [
-            line for at in range(0, len(data), size) for line in splitter.feed(data[at : at + size])
-        ]
+        lines = [line for at in range(0, len(data), size) for line in splitter.feed(data[at : at + size])]
         assert lines == ["first", "zweite Zeile mit Ä", ""]
         assert splitter.has_rest
         assert splitter.end() == "last"
@@ -89,7 +87,17 @@ async def test_a_log_with_bad_content_is_readable(page: Page, folder: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["../node.sock", "..%2Flock", "%2e%2e%2flock", "....//lock", "/etc/passwd", "%2Fetc%2Fpasswd", "a%00b", "%2e"]
+    "name",
+    [
+        "../node.sock",
+        "..%2Flock",
+        "%2e%2e%2flock",
+        "....//lock",
+        "/etc/passwd",
+        "%2Fetc%2Fpasswd",
+        "a%00b",
+        "%2e",
+    ],
 )
 @pytest.mark.parametrize("suffix", ["", "/follow"])
 async def test_a_name_cannot_leave_the_folder(page: Page, name: str, suffix: str) -> None:

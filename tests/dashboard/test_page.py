@@ -221,7 +221,9 @@ def test_what_does_not_exist_is_said(page: Page, url: str) -> None:
 
 def span(page: Page) -> list[float]:
     """Return the range of time that the timeline shows."""
-    found = page.run("['from', 'to'].map((each) => Number(document.querySelector('.timeline').dataset[each]))")
+    found = page.run(
+        "['from', 'to'].map((each) => Number(document.querySelector('.timeline').dataset[each]))"
+    )
     assert isinstance(found, list)
     return found
 
@@ -244,10 +246,17 @@ def test_the_timeline_zooms_pans_and_opens_tasks(page: Page, url: str) -> None:
     dragged = span(page)
     assert dragged[1] - dragged[0] == pytest.approx(zoomed[1] - zoomed[0])
     page.run("document.querySelector('.timeline').focus()")
-    for key, holds in [("w", "to < before"), ("s", "to > before"), ("a", "to < before"), ("d", "to > before")]:
+    for key, holds in [
+        ("w", "to < before"),
+        ("s", "to > before"),
+        ("a", "to < before"),
+        ("d", "to > before"),
+    ]:
         before = span(page)[1]
         page.press(key)
-        page.wait_for(f"((to, before) => {holds})(Number(document.querySelector('.timeline').dataset.to), {before})")
+        page.wait_for(
+            f"((to, before) => {holds})(Number(document.querySelector('.timeline').dataset.to), {before})"
+        )
     page.press("ArrowRight", shift=True)
     wait_for_text(page, "on worker 41300")  # said to those who do not see it
     page.press("Enter", text="\r")

@@ -109,7 +109,9 @@ async def test_every_response_protects_the_page(client: httpx.AsyncClient) -> No
         assert found["referrer-policy"] == "no-referrer"
 
 
-@pytest.mark.parametrize(("origin", "accepted"), [(f"http://{HOST}:{PORT}", True), ("http://evil.example", False)])
+@pytest.mark.parametrize(
+    ("origin", "accepted"), [(f"http://{HOST}:{PORT}", True), ("http://evil.example", False)]
+)
 async def test_a_websocket_needs_the_same_origin(origin: str, accepted: bool) -> None:
     passed = []
 

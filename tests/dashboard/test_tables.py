@@ -212,7 +212,9 @@ async def test_an_actor_is_killed_and_a_task_cancelled(page: Page) -> None:
         skate.get(signal.wait.remote())
 
     holding = hold.remote(signal)
-    eventually(lambda: skate.util.state.list_tasks(filters=[("name", "=", "hold"), ("state", "=", "RUNNING")]))
+    eventually(
+        lambda: skate.util.state.list_tasks(filters=[("name", "=", "hold"), ("state", "=", "RUNNING")])
+    )
     await page.post(f"/actions/tasks/{holding.task_id().hex()}/cancel")
     with pytest.raises(skate.exceptions.TaskCancelledError):
         skate.get(holding)

@@ -188,7 +188,7 @@ function Canvas({ data, viewRef, onFollow, onOpen }: CanvasProps) {
         onKeyDown={key}
       >
         <canvas ref={canvas} />
-        {tip && <Tip hit={tip} width={box.current?.clientWidth ?? 0} view={viewRef.current} />}
+        {tip && <Tip hit={tip} box={box.current} view={viewRef.current} />}
       </div>
       <div className="table-foot keys" id="timeline-keys">
         <span>
@@ -245,10 +245,12 @@ function describe(event: TimelineEvent, view: TimelineView): string {
   return `${event.name}, ${format.words(event.state)}, ${time(event, view)}, on ${view.trackTitle(event)}`;
 }
 
-function Tip({ hit, width, view }: { hit: Hit; width: number; view: TimelineView | null }) {
-  const right = hit.x > width * 0.6;
+function Tip({ hit, box, view }: { hit: Hit; box: HTMLElement | null; view: TimelineView | null }) {
+  const [width, height] = [box?.clientWidth ?? 0, box?.clientHeight ?? 0];
+  const across = hit.x > width * 0.6 ? { right: width - hit.x + 8 } : { left: hit.x + 12 };
+  const down = hit.y > height * 0.55 ? { bottom: height - hit.y + 8 } : { top: hit.y + 14 };
   return (
-    <div className="tip" style={{ top: hit.y + 14, ...(right ? { right: width - hit.x + 8 } : { left: hit.x + 12 }) }}>
+    <div className="tip" style={{ ...across, ...down }}>
       <strong>{hit.event.name}</strong>
       <br />
       {time(hit.event, view)} · <State value={hit.event.state} />
