@@ -69,7 +69,9 @@ def read_sites(session: str, wanted: Iterable[bytes]) -> dict[bytes, str]:
     found: dict[bytes, str] = {}
     for process, ids in by_process.items():
         try:
-            with open(os.path.join(session, FOLDER, str(process)), encoding="utf-8", errors="replace") as file:
+            with open(
+                os.path.join(session, FOLDER, str(process)), encoding="utf-8", errors="replace"
+            ) as file:
                 for line in file:
                     id, _, site = line.rstrip("\n").partition(" ")
                     if id in ids:

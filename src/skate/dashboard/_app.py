@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from skate.dashboard._actions import Actions
+from skate.dashboard._jobs import Jobs
 from skate.dashboard._live import INTERVAL_S, Live, encode
 from skate.dashboard._llm import LLM
 from skate.dashboard._logs import Logs
@@ -109,6 +110,7 @@ class Dashboard:
             Route("/live", self.live.respond, methods=["GET"]),
             Route("/metrics", self._metrics.respond, methods=["GET"]),
             *self._actions.routes(),
+            *Jobs(self.node).routes(),
             Route("/actions/llm/chat", self._llm.chat, methods=["POST"]),
             Route("/{path:path}", _page, methods=["GET"]),
         ]

@@ -113,7 +113,9 @@ class Sampler:
     async def overview(self, _: Mapping[str, str], __: QueryParams) -> dict[str, Any]:
         """Return the topic /state/overview."""
         # Actors report their calls when they are asked, and the node counts them.
-        calls = await self._node.share("calls", lambda: self._node.ask(lambda node: node.task_events(0, 0, 0)))
+        calls = await self._node.share(
+            "calls", lambda: self._node.ask(lambda node: node.task_events(0, 0, 0))
+        )
         summary = await self.summary() or {}
         tasks = Counter(summary.get("tasks", {}))
         tasks.update((calls or {}).get("unfinished_calls", {}))

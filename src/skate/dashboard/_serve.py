@@ -95,9 +95,7 @@ def _application(app: dict[str, Any], totals: Totals, rates: Mapping[Any, float]
     }
 
 
-def _deployment(
-    each: dict[str, Any], app: str, totals: Totals, rates: Mapping[Any, float]
-) -> dict[str, Any]:
+def _deployment(each: dict[str, Any], app: str, totals: Totals, rates: Mapping[Any, float]) -> dict[str, Any]:
     tags = app, each["name"]
     boundaries, counts = totals.histogram(_LATENCY, *tags) or ([], [])
     return {
