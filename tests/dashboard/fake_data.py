@@ -98,7 +98,7 @@ def tasks() -> list[Data]:
         "FINISHED"
     ] * 6
     rows = []
-    for index in range(66):
+    for index in range(33):
         state = states[index % len(states)]
         started = state in ("RUNNING", "FINISHED", "FAILED")
         begun = now - index * 900 - 3000
@@ -350,10 +350,10 @@ def logs() -> Data:
 def log_lines(name: str) -> list[str]:
     lines = [
         f"2026-11-18 12:{i // 60:02d}:{i % 60:02d} INFO {name} shard {i} read, {i * 37} rows"
-        for i in range(300)
+        for i in range(80)
     ]
-    lines[120] = "ValueError: <script>alert(1)</script> is no number"
-    lines[121] = "x" * 400
+    lines[40] = "ValueError: <script>alert(1)</script> is no number"
+    lines[41] = "x" * 400
     return lines
 
 
@@ -411,7 +411,7 @@ def runs() -> list[Data]:
             "train-2", "train", "TorchTrainer_smollm", "RUNNING", 300, None, {"loss": 1.83, "iteration": 240}
         ),
         _run("train-1", "train", "TorchTrainer_first", "FAILED", 700, 61, {"loss": 3.1, "iteration": 14}),
-        _run("tune-1", "tune", "learning-rates", "RUNNING", 500, None, {"trials": 36, "running": 4}),
+        _run("tune-1", "tune", "learning-rates", "RUNNING", 500, None, {"trials": 20, "running": 4}),
     ]
 
 
@@ -486,14 +486,14 @@ def _train_run(found: Data) -> Data:
 def _tune_run(_: Data) -> Data:
     chance = random.Random(11)
     trials = []
-    for index in range(36):
+    for index in range(20):
         config = {
             "lr": 10 ** chance.uniform(-4, -1),
             "batch_size": chance.choice([16, 32, 64, 128]),
             "dropout": round(chance.uniform(0, 0.5), 3),
             "optimizer": chance.choice(["adam", "sgd", "lion"]),
         }
-        status = "ERROR" if index == 7 else "RUNNING" if index >= 32 else "TERMINATED"
+        status = "ERROR" if index == 7 else "RUNNING" if index >= 17 else "TERMINATED"
         loss = abs(math.log10(config["lr"]) + 2.5) * 0.4 + config["dropout"] + chance.uniform(0.2, 0.4)
         trials.append(
             {

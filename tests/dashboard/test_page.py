@@ -30,7 +30,7 @@ PAGES = {
     "/objects": ("Objects", "pipeline.py:31"),
     "/placement_groups": ("Placement groups", "two-gpus"),
     "/workers": ("Workers", "41303"),
-    "/logs": ("Logs", "INFO worker-1.out shard 299"),
+    "/logs": ("Logs", "INFO worker-1.out shard 79"),
     "/jobs": ("Jobs", "python nightly.py --part 2"),
     "/data": ("Data runs", "waits for MapBatches(Embedder)"),
     "/train": ("Train runs", "loss 1.7"),
@@ -183,15 +183,15 @@ def test_every_row_that_waits_says_why(page: Page, url: str, path: str) -> None:
 
 def test_a_task_is_searched_filtered_opened_and_cancelled(page: Page, url: str) -> None:
     page.open(f"{url}/tasks")
-    wait_for_text(page, "66", "[aria-label='All tasks']")
+    wait_for_text(page, "33", "[aria-label='All tasks']")
     click_button(page, "Waiting")
-    wait_for_text(page, "12 found", "[aria-label='All tasks']")
+    wait_for_text(page, "6 found", "[aria-label='All tasks']")
     page.press("/")
     page.wait_for("document.activeElement.matches('[data-search]')")
     page._call("Input.insertText", text="train_step")
-    wait_for_text(page, "2 found", "[aria-label='All tasks']")
+    wait_for_text(page, "1 found", "[aria-label='All tasks']")
     page.press("Escape")
-    wait_for_text(page, "12 found", "[aria-label='All tasks']")
+    wait_for_text(page, "6 found", "[aria-label='All tasks']")
     page.run("document.querySelector('[aria-label=\"All tasks\"] tbody tr').click()")
     wait_for_text(page, "CPU", "[role=dialog]")
     task = fake_data.make_id("task", 3)
