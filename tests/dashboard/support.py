@@ -50,7 +50,7 @@ class Page:
     async def eventually(self, path: str, holds: Any) -> Any:
         """Read a path until a condition holds; answers are shared for a second, so it takes a while."""
         async with asyncio.timeout(PATIENCE):
-            while not holds(found := await self.get(path)):
+            while not holds(found := await self.get(path)):  # noqa: ASYNC110 - it asks again
                 await asyncio.sleep(INTERVAL_S)
             return found
 

@@ -85,14 +85,14 @@ def test_a_client_sees_the_node_end_and_come_back(cli: Cli, node: nodes.NodeReco
             assert next(events)[1]["data"]["connected"]
             assert next(overviews)[0] == "update"
             nodes.stop()
-            name, data = next(event for event in events if not event[1]["data"]["connected"])
+            _, data = next(event for event in events if not event[1]["data"]["connected"])
             assert "node" in data["data"]["problem"]
-            name, data = next(event for event in overviews if event[0] == "gone")
+            _, data = next(event for event in overviews if event[0] == "gone")
             assert data["status"] == 503
             again = nodes.start(num_cpus=1)
-            name, data = next(event for event in events if event[1]["data"]["connected"])
+            _, data = next(event for event in events if event[1]["data"]["connected"])
             assert data["data"]["address"] == again.folder
-            name, data = next(event for event in overviews if event[0] == "update")
+            _, data = next(event for event in overviews if event[0] == "update")
             assert {"name": "CPU", "total": 1.0, "used": 0.0} in data["data"]["resources"]
 
 

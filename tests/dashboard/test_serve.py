@@ -36,9 +36,10 @@ def url(leak_watch: LeakWatch) -> Iterator[str]:
 
 
 async def test_applications_are_shown_with_rates_and_latencies(url: str) -> None:
-    for _ in range(10):
-        assert httpx.get(f"{url}/greet").text == "hello"
-    assert httpx.get(f"{url}/greet?fail=1").status_code == 500
+    async with httpx.AsyncClient() as client:
+        for _ in range(10):
+            assert (await client.get(f"{url}/greet")).text == "hello"
+        assert (await client.get(f"{url}/greet?fail=1")).status_code == 500
     async with dashboard() as page:
 
         def is_counted(data: dict[str, Any]) -> bool:

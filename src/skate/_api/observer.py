@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import skate._engine as engines
 from skate._base import memory as machine_memory
+from skate._base.creation_sites import read_sites
 from skate._base.ids import ACTOR_SIZE, GROUP_SIZE, OBJECT_SIZE, TASK_SIZE, object_id
 from skate._engine.abc import Table, View
 from skate._version import __version__
@@ -99,6 +100,10 @@ class Observer:
         from skate.util.state._memory import process_titles
 
         return process_titles(self.engine)
+
+    def creation_sites(self, objects: list[bytes]) -> dict[bytes, str]:
+        """Return the lines that created objects, as far as programs record them."""
+        return read_sites(self.session, objects)
 
     def why(self, id: str) -> list[str]:
         """Explain what a task, an object, an actor or a placement group waits for.

@@ -67,14 +67,17 @@ class LLM:
             if state["http"] is None or app["route"] is None:
                 continue
             base = f"{state['http']}{app['route'].rstrip('/')}/v1"
-            ids = await self._node.share(
-                ("models", base), lambda base=base: self._node.run(_list_models, base), MODELS_AGE_S
-            )
+            ids = await self._list(base)
             found += [
                 {"id": id, "application": app["name"], "base_url": base, "deployments": deployments}
                 for id in ids
             ]
         return found
+
+    async def _list(self, base: str) -> list[str]:
+        return await self._node.share(
+            ("models", base), lambda: self._node.run(_list_models, base), MODELS_AGE_S
+        )
 
     @staticmethod
     def _describe(model: dict[str, Any], totals: Totals, rates: Mapping[Any, float]) -> dict[str, Any]:

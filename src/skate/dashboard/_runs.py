@@ -66,8 +66,10 @@ def _read_all(folder: str) -> list[dict[str, Any]]:
 def _read(folder: str, id: str) -> dict[str, Any] | None:
     try:
         with open(os.path.join(folder, id + SUFFIX), encoding="utf-8") as file:
-            run: dict[str, Any] = json.load(file)
+            run = json.load(file)
     except (FileNotFoundError, ValueError):  # removed, or not a record
+        return None
+    if not isinstance(run, dict):
         return None
     run["id"] = id
     if run.get("status") == "RUNNING" and not psutil.pid_exists(int(run.get("pid") or 0)):

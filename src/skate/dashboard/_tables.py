@@ -14,7 +14,7 @@ from skate.dashboard._tasks import Task, TaskHistory
 from skate.dashboard._topics import Handler, Problem, flag, integer
 from skate.util.state import common
 from skate.util.state._client import check_filters, match_filters
-from skate.util.state._rows import NO_CALL_SITE, read_sites, rows, schema_of
+from skate.util.state._rows import NO_CALL_SITE, rows, schema_of
 from skate.util.state._schema import StateSchema
 from skate.util.state.common import ObjectState, StateResource
 from skate.util.state.exception import InvalidQueryError
@@ -165,7 +165,7 @@ def _objects(node: Observer) -> tuple[list[StateSchema], int]:
     """Return a row for each holder of the largest objects."""
     answer = node.memory(MOST_OBJECTS) or {"objects": [], "total": 0}
     processes = node.processes()
-    sites = read_sites(node.session, [each["object_id"] for each in answer["objects"]])
+    sites = node.creation_sites([each["object_id"] for each in answer["objects"]])
     found: list[StateSchema] = []
     for each in answer["objects"]:
         status = {"PENDING": "NIL", "ERROR": "FAILED"}.get(each["state"], "FINISHED")

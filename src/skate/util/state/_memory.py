@@ -24,10 +24,11 @@ def memory(address: str | None = None, limit: int = DEFAULT_LIMIT) -> dict[str, 
         limit: The most objects to return.
 
     Returns:
-        A dictionary: the bytes of the object store (`budget`, `used`, `spilled`, and `mapped` by processes);
-        `processes` with the memory of each (`rss`, `uss`), and the number and the bytes of the objects that it refers to
-        (`objects`, `bytes`) and maps (`mapped`); and `objects`, the largest first, with their holders. An object has
-        the line that created it (`created_at`) in programs that run with `SKATE_record_ref_creation_sites=1`.
+        A dictionary with the bytes of the object store: `budget`, `used`, `spilled`, and `mapped` by processes.
+        `processes` has the memory of each process (`rss`, `uss`), the number and the bytes of the objects that it refers
+        to (`objects`, `bytes`), and the bytes that it maps (`mapped`). `objects` has the largest objects with their
+        holders, and in programs that run with `SKATE_record_ref_creation_sites=1` the line that created each
+        (`created_at`).
 
     Raises:
         InvalidQueryError: The engine does not know who holds its objects.

@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from skate._base import errors as exceptions
 from skate._base import creation_sites, ids, object_ref
+from skate._base import errors as exceptions
 from skate._base.exports import explain
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, CallbackOwner, ObjectRef
 from skate._base.serialization import Serialized, loads, serialize
