@@ -87,9 +87,9 @@ def test_a_run_that_starts_says_so(description: RunDescription) -> None:
 
 
 def test_the_metrics_of_rank_0_are_the_curves(description: RunDescription) -> None:
-    description.reported(0, 0, {"loss": 1.0, "note": "text"})
+    description.reported(0, 0, {"loss": 1.0})
     description.reported(1, 0, {"loss": 9.0})
-    description.reported(0, 1, {"loss": math.nan, "eval": {"loss": 2}})
+    description.reported(0, 1, {"loss": math.nan, "eval/loss": 2.0})
     found = description()
     assert found["metrics"]["iteration"] == [0, 1]
     assert found["metrics"]["values"] == {"loss": [1.0, None], "eval/loss": [None, 2.0]}

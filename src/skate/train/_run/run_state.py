@@ -131,8 +131,9 @@ class RunState:
             case Reported(metrics, name, validation, positions):
                 self.progress.reported(rank, metrics, name, message.rows)
                 self._views.reported(rank, self.ledger.index_of(rank), metrics)
-                self.description.reported(rank, self.ledger.index_of(rank), metrics)
-                self._warn_of_nan(rank, metrics)
+                values = numbers(metrics)
+                self.description.reported(rank, self.ledger.index_of(rank), values)
+                self._warn_of_nan(rank, metrics, values)
                 self._append_history(rank, metrics)
                 self._process(self.ledger.reported(rank, metrics, name, positions, validation))
             case CheckpointStored(index, lost, name):
@@ -152,9 +153,9 @@ class RunState:
         else:
             self._history_fails = False
 
-    def _warn_of_nan(self, rank: int, metrics: dict[str, Any]) -> None:
+    def _warn_of_nan(self, rank: int, metrics: dict[str, Any], values: dict[str, float]) -> None:
         """Warn, once per metric, that a metric is NaN: training from there on is usually wasted."""
-        bad = {name for name, value in numbers(metrics).items() if value != value} - self._nan_metrics
+        bad = {name for name, value in values.items() if value != value} - self._nan_metrics
         if not bad:
             return
         self._nan_metrics |= bad

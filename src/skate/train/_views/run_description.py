@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,6 @@ from typing import Any, Generic, TypeVar
 from skate.train._reports.metrics import numbers
 from skate.train._reports.report_ledger import KeptCheckpoint
 from skate.train._views.run_progress import RunProgress
-from skate.util._run_records import as_plain
 
 _MAX_POINTS = 1000
 _MAX_CURVES = 50
@@ -19,7 +19,7 @@ _MAX_CHECKPOINTS = 100
 _METRICS_IN_SUMMARY = 3
 
 Point = TypeVar("Point")
-_Scalars = tuple[float, int, dict[str, float]]  # the time of a report, its number, and its numeric metrics
+_Scalars = tuple[float, int, Mapping[str, float]]  # the time of a report, its number, and its numeric metrics
 
 
 class ThinnedSeries(Generic[Point]):
@@ -126,16 +126,16 @@ class RunDescription:
             if each["status"] == "running":
                 each["status"] = "stopped"
 
-    def reported(self, rank: int, index: int, metrics: Mapping[str, Any]) -> None:
+    def reported(self, rank: int, index: int, values: Mapping[str, float]) -> None:
         """A worker has reported.
 
         Args:
             rank: The worker; the metrics of rank 0 represent the run.
             index: The number of the report.
-            metrics: Its metrics.
+            values: Its numeric metrics.
         """
         if rank == 0:
-            self._reports.add((time.time(), index, numbers(metrics)))
+            self._reports.add((time.time(), index, values))
 
     # ------------------------------------------------------------ the description
 
@@ -150,13 +150,13 @@ class RunDescription:
             "metrics": {
                 "time": [at for at, _, _ in points],
                 "iteration": [index for _, index, _ in points],
-                "values": {name: [as_plain(values.get(name)) for _, _, values in points] for name in names},
+                "values": {name: [_finite(values.get(name)) for _, _, values in points] for name in names},
             },
             "checkpoints": [
                 {
                     "path": self._path_of(each.name),
                     "iteration": each.index,
-                    "metrics": {name: as_plain(value) for name, value in numbers(each.metrics).items()},
+                    "metrics": {name: _finite(value) for name, value in numbers(each.metrics).items()},
                 }
                 for each in list(self._kept())[-_MAX_CHECKPOINTS:]
             ],
@@ -168,3 +168,8 @@ class RunDescription:
         _, index, values = points[-1]
         shown = ", ".join(f"{name} {value:.4g}" for name, value in list(values.items())[:_METRICS_IN_SUMMARY])
         return f"report {index}: {shown}" if shown else f"report {index}"
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number that JSON can represent; None for NaN and infinity."""
+    return value if value is not None and math.isfinite(value) else None
