@@ -242,6 +242,26 @@ def test_a_container_that_changes_while_it_is_described_is_tried_again(
     assert caplog.records == []
 
 
+def test_an_error_without_a_text_is_recorded_by_its_class(session: Path) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    with pytest.raises(Mute), recording("train", "mnist", summary()):
+        raise Mute
+    assert [row["error"] for row in read_runs(session)] == ["Mute"]
+
+
+def test_a_limit_of_threads_leaves_the_end_of_a_run(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with recording("train", "mnist", summary()):
+        pass
+    assert [row["status"] for row in read_runs(session)] == ["FINISHED"]
+
+
 # ------------------------------------------------------------ readers
 
 

@@ -136,7 +136,7 @@ class RunRecord:
             "ended": ended,
             "pid": self._pid,
             "summary": "" if self._is_broken else str(details.get("summary", ""))[:_MAX_TEXT],
-            "error": None if error is None else (str(error) or repr(error))[:_MAX_ERROR],
+            "error": None if error is None else _error_text(error),
             _PROCESS: _process_identity(self._pid),
         }
         content = f"{json.dumps(row)}\n{'{}' if self._is_broken else text}\n"
@@ -171,10 +171,15 @@ class _Publisher:
                 self._session = session
                 _session.on_shutdown(self.stop)
             if self._thread is None:
-                self._thread = threading.Thread(
+                thread = threading.Thread(
                     target=self._serve, args=(self._stopped,), name="skate-runs", daemon=True
                 )
-                self._thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:  # a limit is reached, or the interpreter ends
+                    logger.debug("Runs are recorded only by their ends: %s", error)
+                else:
+                    self._thread = thread
 
     def remove(self, record: RunRecord) -> None:
         """Write a record no longer. The thread notices by itself, which costs a short run nothing."""
@@ -243,6 +248,13 @@ def recording(kind: Kind, name: str, describe: Callable[[], Mapping[str, Any]]) 
         record.close(status_after(error), error)
         raise
     record.close("FINISHED")
+
+
+def _error_text(error: BaseException) -> str:
+    try:
+        return (str(error) or type(error).__name__)[:_MAX_ERROR]
+    except Exception:  # of the user's class
+        return type(error).__name__
 
 
 def status_after(error: BaseException) -> Status:
