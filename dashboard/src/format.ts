@@ -78,8 +78,10 @@ export function dateTime(seconds: number | null | undefined): string {
 export function shortId(id: string | null | undefined): string {
   if (!id) return NONE;
   if (id.length <= 12) return id;
-  // Ids begin with zeros and a counter, or with random digits, and end with parts that many of them share.
-  return (id.slice(0, 16).replace(/^0+/, "") || id.replace(/^0+/, "") || "0").slice(-12);
+  // Ids begin with zeros and a counter, or with random digits, and end with parts that many of them share. The task
+  // that creates an actor has the actor's id behind sixteen f.
+  const own = id.replace(/^f{16}/, "");
+  return (own.slice(0, 16).replace(/^0+/, "") || own.replace(/^0+/, "") || "0").slice(-12);
 }
 
 /** A column or state as words: `object_size` is "object size", `PENDING_NODE_ASSIGNMENT` is "pending node assignment". */

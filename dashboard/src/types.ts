@@ -20,7 +20,7 @@ export interface Waiting {
   id: string;
   name: string;
   kind: string;
-  since: number;
+  since: number | null;
 }
 
 export interface GpuHistory {

@@ -149,7 +149,9 @@ export function useNow(): number {
 
 export function Since({ time, until }: { time: number | null; until?: number | null }) {
   const now = useNow();
-  return <>{time ? format.duration((until || now) - time) : "–"}</>;
+  if (!time) return <>–</>;
+  const seconds = (until || now) - time;
+  return <>{seconds < 0.001 ? "< 1 ms" : format.duration(seconds)}</>; // times are in milliseconds
 }
 
 export function Bar({ share, label }: { share: number; label: string }) {

@@ -157,7 +157,7 @@ const WAITING_COLUMNS: Column<Waiting>[] = [
     width: 104,
     number: true,
     render: (row) => <Since time={row.since} />,
-    sort: (row) => -row.since,
+    sort: (row) => row.since && -row.since,
   },
   { key: "why", label: "Reason", width: 74, render: (row) => <WhyButton id={row.id} name={row.name} /> },
 ];
