@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -54,19 +55,16 @@ def blocked(_: object) -> None: ...
 @skate.remote(num_cpus=0)
 class Counter:
     def __init__(self) -> None:
-        self.open = False
+        self.released = asyncio.Event()
 
     def add(self) -> int:
         return 1
 
     async def wait(self) -> None:
-        import asyncio
-
-        while not self.open:
-            await asyncio.sleep(0.01)
+        await self.released.wait()
 
     async def release(self) -> None:
-        self.open = True
+        self.released.set()
 
 
 @pytest.fixture(scope="module")
