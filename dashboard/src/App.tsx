@@ -76,7 +76,10 @@ export function App() {
         padding={{ base: 12, sm: 18 }}
         transitionDuration={0}
       >
-        <AppShell.Header px="md" style={{ display: "flex", alignItems: "center", gap: 14, background: "var(--surface)" }}>
+        <AppShell.Header
+          px="md"
+          style={{ display: "flex", alignItems: "center", gap: 14, background: "var(--surface)" }}
+        >
           <Burger
             opened={opened}
             onClick={() => setOpened(!opened)}
@@ -95,7 +98,12 @@ export function App() {
             <SchemeSwitch />
           </span>
         </AppShell.Header>
-        <AppShell.Navbar p="xs" className="navbar" data-opened={opened || undefined} style={{ background: "var(--surface)", overflowY: "auto" }}>
+        <AppShell.Navbar
+          p="xs"
+          className="navbar"
+          data-opened={opened || undefined}
+          style={{ background: "var(--surface)", overflowY: "auto" }}
+        >
           <nav className="nav" aria-label="Pages">
             <Places places={CORE} section={section ?? ""} />
             <div className="nav-group">Libraries</div>
@@ -111,25 +119,25 @@ export function App() {
           <Banner connection={connection} session={session} />
           <div className={live || connection === "connecting" ? undefined : "stale"}>
             <Boundary key={section}>
-            <Suspense fallback={<div className="loading">Loading…</div>}>
-              <Switch>
-                {PLACES.map((place) => (
-                  <Route key={place.path} path={place.path === "/" ? "/" : `${place.path}/:id?`}>
-                    {place.page()}
+              <Suspense fallback={<div className="loading">Loading…</div>}>
+                <Switch>
+                  {PLACES.map((place) => (
+                    <Route key={place.path} path={place.path === "/" ? "/" : `${place.path}/:id?`}>
+                      {place.page()}
+                    </Route>
+                  ))}
+                  <Route path="/overview">
+                    <Redirect to="/" />
                   </Route>
-                ))}
-                <Route path="/overview">
-                  <Redirect to="/" />
-                </Route>
-                <Route>
-                  <Page name="No such page">
-                    <Empty>
-                      There is no page at {location}. <Link href="/">Go to the overview</Link>
-                    </Empty>
-                  </Page>
-                </Route>
-              </Switch>
-            </Suspense>
+                  <Route>
+                    <Page name="No such page">
+                      <Empty>
+                        There is no page at {location}. <Link href="/">Go to the overview</Link>
+                      </Empty>
+                    </Page>
+                  </Route>
+                </Switch>
+              </Suspense>
             </Boundary>
           </div>
         </AppShell.Main>
@@ -211,8 +219,8 @@ function problem(connection: Connection, session: Session | undefined): ReactNod
   if (connection === "unauthorized") {
     return (
       <>
-        This page's token is not valid any more. Open the URL that <code>skate dashboard</code> or <code>skate.init</code>{" "}
-        printed last.
+        This page's token is not valid any more. Open the URL that <code>skate dashboard</code> or{" "}
+        <code>skate.init</code> printed last.
       </>
     );
   }
@@ -222,8 +230,8 @@ function problem(connection: Connection, session: Session | undefined): ReactNod
   if (session?.connected === false) {
     return (
       <>
-        {session.problem ?? "The node has ended."} The page shows the last state and goes on when a node is running again:{" "}
-        <code>skate start</code>
+        {session.problem ?? "The node has ended."} The page shows the last state and goes on when a node is running
+        again: <code>skate start</code>
       </>
     );
   }
@@ -238,7 +246,13 @@ function SchemeSwitch() {
   const { colorScheme, setColorScheme } = useMantineColorScheme();
   const label = `Colours: ${SCHEME_NAMES[colorScheme]}. Change to ${SCHEME_NAMES[SCHEMES[colorScheme]]}`;
   return (
-    <ActionIcon variant="default" size="md" aria-label={label} title={label} onClick={() => setColorScheme(SCHEMES[colorScheme])}>
+    <ActionIcon
+      variant="default"
+      size="md"
+      aria-label={label}
+      title={label}
+      onClick={() => setColorScheme(SCHEMES[colorScheme])}
+    >
       <Icon name={SCHEME_ICONS[colorScheme]} size={15} />
     </ActionIcon>
   );

@@ -90,7 +90,10 @@ export function words(name: string): string {
 }
 
 export function title(name: string): string {
-  const text = words(name).replace(/\bid\b/g, "ID").replace(/\bpid\b/g, "PID").replace(/ ms$/, "");
+  const text = words(name)
+    .replace(/\bid\b/g, "ID")
+    .replace(/\bpid\b/g, "PID")
+    .replace(/ ms$/, "");
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
@@ -106,12 +109,39 @@ export function plain(value: unknown): string {
 export type Tone = "good" | "busy" | "wait" | "bad" | "idle";
 
 const TONES: Record<string, Tone> = {
-  ALIVE: "good", CREATED: "good", HEALTHY: "good", RUNNING: "busy", FINISHED: "idle", SUCCEEDED: "good",
-  TERMINATED: "idle", COMPLETED: "idle", DEAD: "idle", REMOVED: "idle", STOPPED: "idle", NIL: "idle",
-  FAILED: "bad", ERROR: "bad", UNHEALTHY: "bad", DEPLOY_FAILED: "bad", INTERRUPTED: "bad", ERRORED: "bad",
-  RESTARTING: "wait", UPDATING: "wait", DEPLOYING: "wait", STARTING: "wait", RESCHEDULING: "wait",
-  DEPENDENCIES_UNREADY: "wait", PAUSED: "wait", UPSCALING: "wait", DOWNSCALING: "wait", INFEASIBLE: "bad",
-  WAITING: "wait", STOPPING: "wait", DELETING: "wait", RECOVERING: "wait", READY: "good",
+  ALIVE: "good",
+  CREATED: "good",
+  HEALTHY: "good",
+  RUNNING: "busy",
+  FINISHED: "idle",
+  SUCCEEDED: "good",
+  TERMINATED: "idle",
+  COMPLETED: "idle",
+  DEAD: "idle",
+  REMOVED: "idle",
+  STOPPED: "idle",
+  NIL: "idle",
+  FAILED: "bad",
+  ERROR: "bad",
+  UNHEALTHY: "bad",
+  DEPLOY_FAILED: "bad",
+  INTERRUPTED: "bad",
+  ERRORED: "bad",
+  RESTARTING: "wait",
+  UPDATING: "wait",
+  DEPLOYING: "wait",
+  STARTING: "wait",
+  RESCHEDULING: "wait",
+  DEPENDENCIES_UNREADY: "wait",
+  PAUSED: "wait",
+  UPSCALING: "wait",
+  DOWNSCALING: "wait",
+  INFEASIBLE: "bad",
+  WAITING: "wait",
+  STOPPING: "wait",
+  DELETING: "wait",
+  RECOVERING: "wait",
+  READY: "good",
 };
 
 export function tone(state: string): Tone {
@@ -120,5 +150,7 @@ export function tone(state: string): Tone {
 }
 
 export function isWaiting(state: unknown): boolean {
-  return typeof state === "string" && tone(state) === "wait" && !["STOPPING", "DELETING", "DOWNSCALING"].includes(state);
+  return (
+    typeof state === "string" && tone(state) === "wait" && !["STOPPING", "DELETING", "DOWNSCALING"].includes(state)
+  );
 }

@@ -13,7 +13,9 @@ const PATHS: Record<string, ReactNode> = {
   ),
   objects: <path d="M8 1.8 14 5v6l-6 3.200L2 11V5zM2 5l6 3.200L14 5M8 8.200v6" />,
   groups: <path d="M2 2.500h5v5H2zM9 8.500h5v5H9zM9 2.500h5M9 5h3M2 11h5M2 13.500h3" />,
-  workers: <path d="M4 4h8v8H4zM6.5 1.500V4m3-2.500V4m-3 8v2.500m3-2.500v2.500M1.5 6.500H4m-2.5 3H4m8-3h2.500m-2.5 3h2.5" />,
+  workers: (
+    <path d="M4 4h8v8H4zM6.5 1.500V4m3-2.500V4m-3 8v2.500m3-2.500v2.500M1.5 6.500H4m-2.5 3H4m8-3h2.500m-2.5 3h2.5" />
+  ),
   logs: <path d="M3.5 1.800h6l3 3v9.400h-9zM6 7.500h4M6 10.500h4" />,
   jobs: <path d="M3 2.500v11l10-5.500z" />,
   data: (

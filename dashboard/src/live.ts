@@ -79,8 +79,13 @@ class Live {
   }
 
   private update(): void {
-    const paths = document.hidden ? [] : [...this.entries].filter(([, entry]) => entry.readers > 0).map(([path]) => path);
-    const query = paths.sort().map((path) => `path=${encodeURIComponent(path)}`).join("&");
+    const paths = document.hidden
+      ? []
+      : [...this.entries].filter(([, entry]) => entry.readers > 0).map(([path]) => path);
+    const query = paths
+      .sort()
+      .map((path) => `path=${encodeURIComponent(path)}`)
+      .join("&");
     this.forget();
     if (query === this.subscribed && this.source) return;
     this.close();
@@ -170,7 +175,10 @@ export function currentConnection(): Connection {
 }
 
 /** Return a GET path with its query; parameters without a value are left out, lists are repeated. */
-export function pathOf(path: string, query: Record<string, string | number | string[] | null | undefined> = {}): string {
+export function pathOf(
+  path: string,
+  query: Record<string, string | number | string[] | null | undefined> = {},
+): string {
   const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
     if (value == null || value === "") continue;

@@ -73,7 +73,11 @@ function Content({ kind, id, name, state, action }: ContentProps) {
         {action?.allowed(row) && <Act action={action} id={id} />}
       </Group>
       {topic.error !== undefined && <p className="error-text">{topic.error}</p>}
-      {error && <pre className="block" style={{ marginBottom: 14 }}>{String(error[1])}</pre>}
+      {error && (
+        <pre className="block" style={{ marginBottom: 14 }}>
+          {String(error[1])}
+        </pre>
+      )}
       <dl className="facts">
         {known
           .filter(([column]) => column !== "error_message" && column !== state)
@@ -122,7 +126,9 @@ function Events({ events }: { events: Row[] }) {
       {events.map((event, index) => (
         <div key={index}>
           {format.clock(times[index])} {format.words(String(event.state))}
-          {index > 0 && <span className="muted"> after {format.duration((times[index] ?? 0) - (times[index - 1] ?? 0))}</span>}
+          {index > 0 && (
+            <span className="muted"> after {format.duration((times[index] ?? 0) - (times[index - 1] ?? 0))}</span>
+          )}
         </div>
       ))}
     </>

@@ -41,7 +41,13 @@ export function RunsPage<R extends Run>({ name, kind, empty, code, children }: P
       ),
       sort: (run) => run.name,
     },
-    { key: "status", label: "Status", width: 120, render: (run) => <State value={run.status} />, sort: (run) => run.status },
+    {
+      key: "status",
+      label: "Status",
+      width: 120,
+      render: (run) => <State value={run.status} />,
+      sort: (run) => run.status,
+    },
     {
       key: "summary",
       label: "Summary",
@@ -82,7 +88,11 @@ export function RunsPage<R extends Run>({ name, kind, empty, code, children }: P
         )}
         {runs?.length === 0 && <Empty code={code}>{empty}</Empty>}
       </Panel>
-      {chosen !== null && <Chosen<R> key={chosen} id={chosen}>{children}</Chosen>}
+      {chosen !== null && (
+        <Chosen<R> key={chosen} id={chosen}>
+          {children}
+        </Chosen>
+      )}
     </Page>
   );
 }

@@ -88,7 +88,15 @@ export function TablePage(props: Props) {
   );
 }
 
-function Chips({ filters, chosen, onChoose }: { filters: Filter[]; chosen: number; onChoose: (index: number) => void }) {
+function Chips({
+  filters,
+  chosen,
+  onChoose,
+}: {
+  filters: Filter[];
+  chosen: number;
+  onChoose: (index: number) => void;
+}) {
   return (
     <div className="chips" role="group" aria-label="Filter">
       {filters.map((filter, index) => (

@@ -51,7 +51,9 @@ function Answer({ id, name, opened }: Question & { opened: boolean }) {
       </p>
       <Pending topic={topic} what="The reason" />
       <ul className="why-lines" aria-live="polite">
-        {topic.data?.lines.map((line, index) => <li key={index}>{line}</li>)}
+        {topic.data?.lines.map((line, index) => (
+          <li key={index}>{line}</li>
+        ))}
       </ul>
     </>
   );

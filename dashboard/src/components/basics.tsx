@@ -157,7 +157,14 @@ export function Since({ time, until }: { time: number | null; until?: number | n
 export function Bar({ share, label }: { share: number; label: string }) {
   const value = Math.max(0, Math.min(100, Number.isFinite(share) ? share * 100 : 0));
   return (
-    <div className="bar" role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(value)}>
+    <div
+      className="bar"
+      role="meter"
+      aria-label={label}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={Math.round(value)}
+    >
       <span style={{ width: `${value}%` }} />
     </div>
   );

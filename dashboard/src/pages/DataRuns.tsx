@@ -50,12 +50,40 @@ function Detail({ run }: { run: DataRun }) {
 const COLUMNS: Column<Operator>[] = [
   { key: "name", label: "Operator", render: (row) => <span title={row.name}>{row.name}</span> },
   { key: "state", label: "State", width: 98, render: (row) => <State value={row.state} /> },
-  { key: "rows_in", label: "Rows in", width: 90, number: true, hide: "wider", render: (row) => format.count(row.rows_in) },
+  {
+    key: "rows_in",
+    label: "Rows in",
+    width: 90,
+    number: true,
+    hide: "wider",
+    render: (row) => format.count(row.rows_in),
+  },
   { key: "rows_out", label: "Rows out", width: 80, number: true, render: (row) => format.count(row.rows_out) },
-  { key: "bytes_out", label: "Bytes out", width: 96, number: true, hide: "wide", render: (row) => format.bytes(row.bytes_out) },
+  {
+    key: "bytes_out",
+    label: "Bytes out",
+    width: 96,
+    number: true,
+    hide: "wide",
+    render: (row) => format.bytes(row.bytes_out),
+  },
   { key: "rate", label: "Rows/s", width: 74, number: true, render: (row) => format.rate(row.rate).replace("/s", "") },
-  { key: "tasks", label: "Tasks", width: 66, number: true, hide: "wide", render: (row) => format.count(row.tasks_active) },
-  { key: "queue", label: "Queued", width: 76, number: true, hide: "wide", render: (row) => format.count(row.blocks_queued) },
+  {
+    key: "tasks",
+    label: "Tasks",
+    width: 66,
+    number: true,
+    hide: "wide",
+    render: (row) => format.count(row.tasks_active),
+  },
+  {
+    key: "queue",
+    label: "Queued",
+    width: 76,
+    number: true,
+    hide: "wide",
+    render: (row) => format.count(row.blocks_queued),
+  },
   {
     key: "backpressure",
     label: "Backpressure",
@@ -65,7 +93,7 @@ const COLUMNS: Column<Operator>[] = [
 ];
 
 const NARROWEST = 164;
-const WIDEST = 230;
+const WIDEST = 280;
 const HEIGHT = 116;
 const SPACE = 32;
 
@@ -138,7 +166,14 @@ function Plan({ operators }: { operators: Operator[] }) {
   const { placed, box: boxWidth, height, vertical } = useMemo(() => place(operators, width), [operators, width]);
   const positions = new Map(placed.map((each) => [each.operator.id, each]));
   return (
-    <div ref={box} className="plan" style={{ height, overflowX: "auto" }} tabIndex={0} role="group" aria-label="Plan of the dataset">
+    <div
+      ref={box}
+      className="plan"
+      style={{ height, overflowX: "auto" }}
+      tabIndex={0}
+      role="group"
+      aria-label="Plan of the dataset"
+    >
       <svg width="100%" height={height} aria-hidden="true">
         {placed.flatMap(({ operator, x, y }) =>
           operator.inputs.map((input) => {

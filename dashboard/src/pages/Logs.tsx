@@ -35,7 +35,11 @@ export default function Logs() {
             <Pending topic={topic} what="The list of logs" />
             <nav className="log-files" aria-label="Log files">
               {files?.map((file) => (
-                <Link key={file.name} href={pathOf("/logs", { file: file.name })} aria-current={file.name === name ? "true" : undefined}>
+                <Link
+                  key={file.name}
+                  href={pathOf("/logs", { file: file.name })}
+                  aria-current={file.name === name ? "true" : undefined}
+                >
                   <span title={file.name}>{file.name}</span>
                   <span className="muted">
                     {format.bytes(file.size)}
@@ -71,7 +75,9 @@ function Log({ name, search }: { name: string; search: string }) {
     };
     const setLines = (lines: string[]) => setFound({ lines, search });
     const read = async (): Promise<string[]> => {
-      const answer = await fetch(pathOf(`/state/logs/${encoded(name)}`, { tail: TAIL, search }), { signal: ended.signal });
+      const answer = await fetch(pathOf(`/state/logs/${encoded(name)}`, { tail: TAIL, search }), {
+        signal: ended.signal,
+      });
       if (!answer.ok) throw new Error(await problemOf(answer));
       const text = (await answer.json()) as LogText;
       setTruncated(text.truncated);
@@ -119,7 +125,14 @@ function Log({ name, search }: { name: string; search: string }) {
     <Panel
       name={name}
       about={found && describe(found.lines.length, found.search, truncated)}
-      tools={<Switch size="xs" label="Follow" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} />}
+      tools={
+        <Switch
+          size="xs"
+          label="Follow"
+          checked={follow}
+          onChange={(event) => setFollow(event.currentTarget.checked)}
+        />
+      }
       bare
     >
       <div
@@ -134,8 +147,12 @@ function Log({ name, search }: { name: string; search: string }) {
         }}
       >
         {problem !== undefined && <div className="error-text">{problem}</div>}
-        {lines?.map((line, index) => <div key={index}>{found?.search ? <Marked line={line} search={found.search} /> : line || " "}</div>)}
-        {lines?.length === 0 && <div className="muted">{found?.search ? `No line has “${found.search}”.` : "The log is empty."}</div>}
+        {lines?.map((line, index) => (
+          <div key={index}>{found?.search ? <Marked line={line} search={found.search} /> : line || " "}</div>
+        ))}
+        {lines?.length === 0 && (
+          <div className="muted">{found?.search ? `No line has “${found.search}”.` : "The log is empty."}</div>
+        )}
       </div>
     </Panel>
   );

@@ -50,16 +50,90 @@ function sum(models: Model[], field: "tokens_per_s" | "prompt_tokens_per_s" | "r
 }
 
 const COLUMNS: Column<Model>[] = [
-  { key: "id", label: "Model", render: (row) => <span title={`${row.application} ${row.base_url ?? ""}`}>{row.id}</span>, sort: (row) => row.id },
-  { key: "tokens", label: "Tokens", width: 80, number: true, render: (row) => format.rate(row.tokens_per_s), sort: (row) => row.tokens_per_s },
-  { key: "prompt", label: "Prompt", width: 92, number: true, hide: "wide", render: (row) => format.rate(row.prompt_tokens_per_s), sort: (row) => row.prompt_tokens_per_s },
-  { key: "running", label: "Running", width: 74, number: true, render: (row) => format.count(row.running), sort: (row) => row.running },
-  { key: "waiting", label: "Waiting", width: 74, number: true, render: (row) => format.count(row.waiting), sort: (row) => row.waiting },
-  { key: "cache", label: "KV cache", width: 84, number: true, hide: "wide", render: (row) => format.percent(row.cache_used === null ? null : row.cache_used * 100), sort: (row) => row.cache_used },
-  { key: "ttft", label: "TTFT p50", width: 92, number: true, hide: "wide", render: (row) => format.duration(row.ttft?.p50), sort: (row) => row.ttft?.p50 },
-  { key: "ttft99", label: "TTFT p99", width: 92, number: true, hide: "wider", render: (row) => format.duration(row.ttft?.p99), sort: (row) => row.ttft?.p99 },
-  { key: "itl", label: "Token p50", width: 92, number: true, hide: "wider", render: (row) => format.duration(row.itl?.p50), sort: (row) => row.itl?.p50 },
-  { key: "itl99", label: "Token p99", width: 92, number: true, hide: "wider", render: (row) => format.duration(row.itl?.p99), sort: (row) => row.itl?.p99 },
+  {
+    key: "id",
+    label: "Model",
+    render: (row) => <span title={`${row.application} ${row.base_url ?? ""}`}>{row.id}</span>,
+    sort: (row) => row.id,
+  },
+  {
+    key: "tokens",
+    label: "Tokens",
+    width: 80,
+    number: true,
+    render: (row) => format.rate(row.tokens_per_s),
+    sort: (row) => row.tokens_per_s,
+  },
+  {
+    key: "prompt",
+    label: "Prompt",
+    width: 92,
+    number: true,
+    hide: "wide",
+    render: (row) => format.rate(row.prompt_tokens_per_s),
+    sort: (row) => row.prompt_tokens_per_s,
+  },
+  {
+    key: "running",
+    label: "Running",
+    width: 74,
+    number: true,
+    render: (row) => format.count(row.running),
+    sort: (row) => row.running,
+  },
+  {
+    key: "waiting",
+    label: "Waiting",
+    width: 74,
+    number: true,
+    render: (row) => format.count(row.waiting),
+    sort: (row) => row.waiting,
+  },
+  {
+    key: "cache",
+    label: "KV cache",
+    width: 84,
+    number: true,
+    hide: "wide",
+    render: (row) => format.percent(row.cache_used === null ? null : row.cache_used * 100),
+    sort: (row) => row.cache_used,
+  },
+  {
+    key: "ttft",
+    label: "TTFT p50",
+    width: 92,
+    number: true,
+    hide: "wide",
+    render: (row) => format.duration(row.ttft?.p50),
+    sort: (row) => row.ttft?.p50,
+  },
+  {
+    key: "ttft99",
+    label: "TTFT p99",
+    width: 92,
+    number: true,
+    hide: "wider",
+    render: (row) => format.duration(row.ttft?.p99),
+    sort: (row) => row.ttft?.p99,
+  },
+  {
+    key: "itl",
+    label: "Token p50",
+    width: 92,
+    number: true,
+    hide: "wider",
+    render: (row) => format.duration(row.itl?.p50),
+    sort: (row) => row.itl?.p50,
+  },
+  {
+    key: "itl99",
+    label: "Token p99",
+    width: 92,
+    number: true,
+    hide: "wider",
+    render: (row) => format.duration(row.itl?.p99),
+    sort: (row) => row.itl?.p99,
+  },
 ];
 
 interface Message {
@@ -116,14 +190,26 @@ function Chat({ models }: { models: string[] }) {
             value={model}
             onChange={(event) => setChosen(event.currentTarget.value)}
           />
-          <Button size="xs" variant="default" disabled={messages.length === 0 || running !== null} onClick={() => setMessages([])}>
+          <Button
+            size="xs"
+            variant="default"
+            disabled={messages.length === 0 || running !== null}
+            onClick={() => setMessages([])}
+          >
             Clear
           </Button>
         </>
       }
     >
       <div className="chat">
-        <div className="chat-messages" ref={box} role="log" aria-label="Conversation" aria-busy={running !== null} tabIndex={0}>
+        <div
+          className="chat-messages"
+          ref={box}
+          role="log"
+          aria-label="Conversation"
+          aria-busy={running !== null}
+          tabIndex={0}
+        >
           {messages.length === 0 && <p className="muted">What you write goes to {model}; the answer streams in.</p>}
           {messages.map((message, index) => (
             <div className="chat-message" key={index}>

@@ -46,7 +46,11 @@ function Counts({ data }: { data: Data }) {
         ["Tasks waiting", format.count(sum(tasks, format.isWaiting))],
         ["Tasks finished", format.count(tasks.FINISHED ?? 0)],
         ["Tasks failed", format.count(tasks.FAILED ?? 0)],
-        ["Actors alive", format.count(actors.ALIVE ?? 0), `of ${format.count(sum(actors, (state) => state !== "DEAD"))}`],
+        [
+          "Actors alive",
+          format.count(actors.ALIVE ?? 0),
+          `of ${format.count(sum(actors, (state) => state !== "DEAD"))}`,
+        ],
         ["Workers", format.count(data.workers)],
         ["Objects", format.count(data.object_store.objects)],
         ["Spilled", format.bytes(data.object_store.spilled)],
@@ -64,7 +68,14 @@ function Charts({ history, data }: { history: History; data: Data }) {
   const limit = data.object_store.limit;
   return (
     <div className="grid">
-      <Measure name="CPU" about={`${format.percent(last(history.cpu))} of the machine`} time={time} values={history.cpu} unit={format.percent} max={100} />
+      <Measure
+        name="CPU"
+        about={`${format.percent(last(history.cpu))} of the machine`}
+        time={time}
+        values={history.cpu}
+        unit={format.percent}
+        max={100}
+      />
       <Measure
         name="Memory"
         about={`${format.bytes(last(history.memory))} of ${format.bytes(history.memory_limit)}`}
@@ -81,7 +92,14 @@ function Charts({ history, data }: { history: History; data: Data }) {
         unit={format.bytes}
         max={limit}
       />
-      <Measure name="Running tasks" about={format.count(last(history.running))} time={time} values={history.running} unit={format.count} min={0} />
+      <Measure
+        name="Running tasks"
+        about={format.count(last(history.running))}
+        time={time}
+        values={history.running}
+        unit={format.count}
+        min={0}
+      />
       {history.gpu.map((gpu) => (
         <Gpu key={gpu.index} gpu={gpu} time={time} />
       ))}
@@ -103,7 +121,16 @@ function Measure({ name, about, time, values, unit, max, min }: MeasureProps) {
   const series = useMemo(() => [{ name, values }], [name, values]);
   return (
     <Panel name={name} about={<b>{about}</b>}>
-      <Lines label={`${name} over time: now ${about}`} time x={time} series={series} unit={unit} max={max || undefined} min={min} height={128} />
+      <Lines
+        label={`${name} over time: now ${about}`}
+        time
+        x={time}
+        series={series}
+        unit={unit}
+        max={max || undefined}
+        min={min}
+        height={128}
+      />
     </Panel>
   );
 }
@@ -150,7 +177,14 @@ const WAITING_COLUMNS: Column<Waiting>[] = [
     },
     sort: (row) => row.name,
   },
-  { key: "kind", label: "Kind", width: 130, render: (row) => format.words(row.kind), sort: (row) => row.kind, hide: "narrow" },
+  {
+    key: "kind",
+    label: "Kind",
+    width: 130,
+    render: (row) => format.words(row.kind),
+    sort: (row) => row.kind,
+    hide: "narrow",
+  },
   {
     key: "since",
     label: "Waits for",
@@ -169,7 +203,12 @@ function WaitingPanel({ waiting }: { waiting: Waiting[] }) {
         {waiting.length === 0 ? (
           <Empty>Nothing waits: every task, actor and placement group has what it needs.</Empty>
         ) : (
-          <DataTable label="What waits" columns={WAITING_COLUMNS} rows={waiting.slice(0, 50)} rowKey={(row) => row.id} />
+          <DataTable
+            label="What waits"
+            columns={WAITING_COLUMNS}
+            rows={waiting.slice(0, 50)}
+            rowKey={(row) => row.id}
+          />
         )}
         {waiting.length > 50 && (
           <div className="table-foot">
@@ -190,18 +229,18 @@ function Resources({ resources: all }: { resources: Data["resources"] }) {
   return (
     <Panel name="Resources in use">
       <div style={{ minHeight: 198 }}>
-      {resources.map(({ name, used, total }) => (
-        <div className="resource" key={name}>
-          <span className="ellipsis" title={name}>
-            {name}
-          </span>
-          <Bar share={total > 0 ? used / total : 0} label={`${name} in use`} />
-          <span className="number nowrap">
-            {amount(name, used)} <span className="muted">of {amount(name, total)}</span>
-          </span>
-        </div>
-      ))}
-      {resources.length === 0 && <Empty>The node reports no resources.</Empty>}
+        {resources.map(({ name, used, total }) => (
+          <div className="resource" key={name}>
+            <span className="ellipsis" title={name}>
+              {name}
+            </span>
+            <Bar share={total > 0 ? used / total : 0} label={`${name} in use`} />
+            <span className="number nowrap">
+              {amount(name, used)} <span className="muted">of {amount(name, total)}</span>
+            </span>
+          </div>
+        ))}
+        {resources.length === 0 && <Empty>The node reports no resources.</Empty>}
       </div>
     </Panel>
   );

@@ -8,14 +8,24 @@ import * as format from "../format";
 import { useTopic } from "../live";
 import type { Deployment, Serve as Data } from "../types";
 
-const CODE = "@serve.deployment\nclass Hello:\n    def __call__(self, request):\n        return \"hello\"\n\nserve.run(Hello.bind())";
+const CODE =
+  '@serve.deployment\nclass Hello:\n    def __call__(self, request):\n        return "hello"\n\nserve.run(Hello.bind())';
 
 export default function Serve() {
   const topic = useTopic<Data>("/state/serve");
   const { data } = topic;
   const deployments = data?.applications.flatMap((application) => application.deployments) ?? [];
   return (
-    <Page name="Serve" tools={data?.http && <a href={data.http} target="_blank" rel="noreferrer" className="mono">{data.http}</a>}>
+    <Page
+      name="Serve"
+      tools={
+        data?.http && (
+          <a href={data.http} target="_blank" rel="noreferrer" className="mono">
+            {data.http}
+          </a>
+        )
+      }
+    >
       {!data && (
         <Panel name="Applications">
           <Pending topic={topic} what="Serve" />
@@ -86,21 +96,85 @@ function ready(deployment: Deployment): number {
 }
 
 const DEPLOYMENT_COLUMNS: Column<Deployment>[] = [
-  { key: "name", label: "Deployment", render: (row) => <span title={row.name}>{row.name}</span>, sort: (row) => row.name },
+  {
+    key: "name",
+    label: "Deployment",
+    render: (row) => <span title={row.name}>{row.name}</span>,
+    sort: (row) => row.name,
+  },
   {
     key: "status",
     label: "Status",
     width: 130,
-    render: (row) => <span title={row.message}><State value={row.status} /></span>,
+    render: (row) => (
+      <span title={row.message}>
+        <State value={row.status} />
+      </span>
+    ),
     sort: (row) => row.status,
   },
-  { key: "replicas", label: "Replicas", width: 84, number: true, render: (row) => `${ready(row)} of ${row.target}`, sort: (row) => row.replicas.length },
-  { key: "requests", label: "Requests", width: 100, number: true, hide: "wide", render: (row) => format.rate(row.requests_per_s), sort: (row) => row.requests_per_s },
-  { key: "errors", label: "Errors", width: 84, number: true, hide: "wide", render: (row) => format.rate(row.errors_per_s), sort: (row) => row.errors_per_s },
-  { key: "running", label: "Running", width: 84, number: true, hide: "wide", render: (row) => format.count(row.running), sort: (row) => row.running },
-  { key: "queued", label: "Queued", width: 84, number: true, hide: "wide", render: (row) => format.count(row.queued), sort: (row) => row.queued },
-  { key: "p50", label: "p50", width: 84, number: true, hide: "wider", render: (row) => format.milliseconds(row.latency?.p50), sort: (row) => row.latency?.p50 },
-  { key: "p99", label: "p99", width: 84, number: true, hide: "wider", render: (row) => format.milliseconds(row.latency?.p99), sort: (row) => row.latency?.p99 },
+  {
+    key: "replicas",
+    label: "Replicas",
+    width: 84,
+    number: true,
+    render: (row) => `${ready(row)} of ${row.target}`,
+    sort: (row) => row.replicas.length,
+  },
+  {
+    key: "requests",
+    label: "Requests",
+    width: 100,
+    number: true,
+    hide: "wide",
+    render: (row) => format.rate(row.requests_per_s),
+    sort: (row) => row.requests_per_s,
+  },
+  {
+    key: "errors",
+    label: "Errors",
+    width: 84,
+    number: true,
+    hide: "wide",
+    render: (row) => format.rate(row.errors_per_s),
+    sort: (row) => row.errors_per_s,
+  },
+  {
+    key: "running",
+    label: "Running",
+    width: 84,
+    number: true,
+    hide: "wide",
+    render: (row) => format.count(row.running),
+    sort: (row) => row.running,
+  },
+  {
+    key: "queued",
+    label: "Queued",
+    width: 84,
+    number: true,
+    hide: "wide",
+    render: (row) => format.count(row.queued),
+    sort: (row) => row.queued,
+  },
+  {
+    key: "p50",
+    label: "p50",
+    width: 84,
+    number: true,
+    hide: "wider",
+    render: (row) => format.milliseconds(row.latency?.p50),
+    sort: (row) => row.latency?.p50,
+  },
+  {
+    key: "p99",
+    label: "p99",
+    width: 84,
+    number: true,
+    hide: "wider",
+    render: (row) => format.milliseconds(row.latency?.p99),
+    sort: (row) => row.latency?.p99,
+  },
 ];
 
 function Latency({ deployment, application }: { deployment: Deployment; application: string }) {
@@ -126,14 +200,21 @@ function Latency({ deployment, application }: { deployment: Deployment; applicat
       ) : (
         <Empty>No request has been answered yet.</Empty>
       )}
-      <div className="chips" style={{ marginTop: 8, gap: "4px 14px" }} role="group" aria-label={`Replicas of ${application} ${deployment.name}`}>
+      <div
+        className="chips"
+        style={{ marginTop: 8, gap: "4px 14px" }}
+        role="group"
+        aria-label={`Replicas of ${application} ${deployment.name}`}
+      >
         {replicas.map((replica) => (
           <span key={replica.id} className="nowrap">
             <State value={replica.state} />{" "}
             <span className="muted" title={replica.id}>
               {replica.pid === null ? format.shortId(replica.id) : <Link href="/workers">PID {replica.pid}</Link>}
             </span>
-            {format.isWaiting(replica.state) && <WhyButton id={replica.id} name={`the replica of ${deployment.name}`} />}
+            {format.isWaiting(replica.state) && (
+              <WhyButton id={replica.id} name={`the replica of ${deployment.name}`} />
+            )}
           </span>
         ))}
       </div>

@@ -13,7 +13,9 @@ export default function TrainRuns() {
       name="Train runs"
       kind="train"
       empty="No training has run in this session. Curves come from what the training loop reports:"
-      code={'def loop(config):\n    skate.train.report({"loss": 0.5})\n\nTorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2)).fit()'}
+      code={
+        'def loop(config):\n    skate.train.report({"loss": 0.5})\n\nTorchTrainer(loop, scaling_config=ScalingConfig(num_workers=2)).fit()'
+      }
     >
       {(run) => <Detail run={run} />}
     </RunsPage>
@@ -68,7 +70,12 @@ function Detail({ run }: { run: TrainRun }) {
       <div className="grid">
         <Panel name="Ranks" bare>
           {run.workers.length > 0 ? (
-            <DataTable label="Ranks" columns={RANK_COLUMNS} rows={run.workers} rowKey={(worker) => String(worker.rank)} />
+            <DataTable
+              label="Ranks"
+              columns={RANK_COLUMNS}
+              rows={run.workers}
+              rowKey={(worker) => String(worker.rank)}
+            />
           ) : (
             <Empty>No worker has joined yet.</Empty>
           )}
@@ -108,7 +115,15 @@ function Curve({ name, series, iteration }: { name: string; series: Series[]; it
         )
       }
     >
-      <Lines label={`Curve of ${name}: now ${current}`} x={iteration} xName="iteration" series={series} unit={format.measure} log={log} height={190} />
+      <Lines
+        label={`Curve of ${name}: now ${current}`}
+        x={iteration}
+        xName="iteration"
+        series={series}
+        unit={format.measure}
+        log={log}
+        height={190}
+      />
     </Panel>
   );
 }
@@ -121,11 +136,20 @@ const RANK_COLUMNS: Column<TrainRun["workers"][number]>[] = [
 ];
 
 function metrics(row: TrainRun["checkpoints"][number]): string {
-  return Object.entries(row.metrics).map(([name, value]) => `${name} ${format.measure(value)}`).join(", ");
+  return Object.entries(row.metrics)
+    .map(([name, value]) => `${name} ${format.measure(value)}`)
+    .join(", ");
 }
 
 const CHECKPOINT_COLUMNS: Column<TrainRun["checkpoints"][number]>[] = [
-  { key: "iteration", label: "Iteration", width: 84, number: true, render: (row) => row.iteration ?? "–", sort: (row) => row.iteration },
+  {
+    key: "iteration",
+    label: "Iteration",
+    width: 84,
+    number: true,
+    render: (row) => row.iteration ?? "–",
+    sort: (row) => row.iteration,
+  },
   { key: "metrics", label: "Metrics", render: (row) => <span title={metrics(row)}>{metrics(row) || "–"}</span> },
   {
     key: "path",

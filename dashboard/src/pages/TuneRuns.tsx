@@ -14,7 +14,9 @@ export default function TuneRuns() {
       name="Tune experiments"
       kind="tune"
       empty="No experiment has run in this session. A tuner tries configurations and compares what they report:"
-      code={'Tuner(trainable, param_space={"lr": tune.loguniform(1e-4, 1e-1)},\n      tune_config=TuneConfig(metric="loss", mode="min", num_samples=20)).fit()'}
+      code={
+        'Tuner(trainable, param_space={"lr": tune.loguniform(1e-4, 1e-1)},\n      tune_config=TuneConfig(metric="loss", mode="min", num_samples=20)).fit()'
+      }
     >
       {(run) => <Detail run={run} />}
     </RunsPage>
@@ -36,28 +38,58 @@ function Detail({ run }: { run: TuneRun }) {
           ["Trials", format.count(run.trials.length)],
           ["Running", format.count(by("RUNNING"))],
           ["Failed", format.count(by("ERROR") + by("FAILED"))],
-          [run.metric ? `Best ${run.metric}` : "Best", best && run.metric ? format.measure(best.metrics[run.metric]) : "–", run.mode ?? undefined],
+          [
+            run.metric ? `Best ${run.metric}` : "Best",
+            best && run.metric ? format.measure(best.metrics[run.metric]) : "–",
+            run.mode ?? undefined,
+          ],
           ["Duration", <Since key="duration" time={run.started} until={run.ended} />],
         ]}
       />
       {best && (
-        <Panel name="Best trial" about={best.id} tools={<button type="button" className="link" onClick={() => open(best.id)}>Details</button>}>
+        <Panel
+          name="Best trial"
+          about={best.id}
+          tools={
+            <button type="button" className="link" onClick={() => open(best.id)}>
+              Details
+            </button>
+          }
+        >
           <code style={{ overflowWrap: "anywhere" }}>
-            {Object.entries(best.config).map(([name, value]) => `${name}=${format.measure(value)}`).join("  ")}
+            {Object.entries(best.config)
+              .map(([name, value]) => `${name}=${format.measure(value)}`)
+              .join("  ")}
           </code>
         </Panel>
       )}
-      <Panel name="Parallel coordinates" about={run.trials.length > 1 && "each line is a trial, the thick one the best"}>
+      <Panel
+        name="Parallel coordinates"
+        about={run.trials.length > 1 && "each line is a trial, the thick one the best"}
+      >
         <Coordinates run={run} onOpen={open} />
       </Panel>
       <Panel name="Trials" about={format.count(run.trials.length)} bare>
         {run.trials.length > 0 ? (
-          <DataTable label="Trials" columns={columns} rows={run.trials.slice(-500)} rowKey={(row) => row.id} onOpen={(row) => open(row.id)} />
+          <DataTable
+            label="Trials"
+            columns={columns}
+            rows={run.trials.slice(-500)}
+            rowKey={(row) => row.id}
+            onOpen={(row) => open(row.id)}
+          />
         ) : (
           <Empty>No trial has started yet.</Empty>
         )}
       </Panel>
-      <Drawer opened={trial !== undefined} onClose={() => setOpened(null)} position="right" size="md" title="Trial" closeButtonProps={{ "aria-label": "Close" }}>
+      <Drawer
+        opened={trial !== undefined}
+        onClose={() => setOpened(null)}
+        position="right"
+        size="md"
+        title="Trial"
+        closeButtonProps={{ "aria-label": "Close" }}
+      >
         {trial && <TrialDetails trial={trial} />}
       </Drawer>
     </>
@@ -102,20 +134,26 @@ function trialColumns(run: TuneRun): Column<Trial>[] {
           },
         ]
       : []),
-    { key: "iteration", label: "Iteration", width: 84, number: true, hide: "wide", render: (row) => format.count(row.iteration), sort: (row) => row.iteration },
-    ...run.parameters.slice(0, 6).map(
-      (name): Column<Trial> => ({
-        key: `config ${name}`,
-        label: name,
-        number: true,
-        hide: "wide",
-        render: (row) => <span title={format.plain(row.config[name])}>{format.measure(row.config[name])}</span>,
-        sort: (row) => {
-          const value = row.config[name];
-          return typeof value === "number" ? value : format.plain(value);
-        },
-      }),
-    ),
+    {
+      key: "iteration",
+      label: "Iteration",
+      width: 84,
+      number: true,
+      hide: "wide",
+      render: (row) => format.count(row.iteration),
+      sort: (row) => row.iteration,
+    },
+    ...run.parameters.slice(0, 6).map((name): Column<Trial> => ({
+      key: `config ${name}`,
+      label: name,
+      number: true,
+      hide: "wide",
+      render: (row) => <span title={format.plain(row.config[name])}>{format.measure(row.config[name])}</span>,
+      sort: (row) => {
+        const value = row.config[name];
+        return typeof value === "number" ? value : format.plain(value);
+      },
+    })),
   ];
 }
 
@@ -126,14 +164,32 @@ function numeric(value: Value | undefined): number | null {
 function Coordinates({ run, onOpen }: { run: TuneRun; onOpen: (id: string) => void }) {
   const { dimensions, lines } = useMemo(() => coordinates(run), [run]);
   if (lines.length < 2 || dimensions.length < 2) return <Empty>Two trials that have reported are needed.</Empty>;
-  return <Parallel label={`Parallel coordinates of ${lines.length} trials`} dimensions={dimensions} lines={lines} onOpen={onOpen} />;
+  return (
+    <Parallel
+      label={`Parallel coordinates of ${lines.length} trials`}
+      dimensions={dimensions}
+      lines={lines}
+      onOpen={onOpen}
+    />
+  );
 }
 
 function coordinates(run: TuneRun): { dimensions: Dimension[]; lines: ParallelLine[] } {
   const shown = run.trials.slice(-300);
   const parameters = run.parameters.slice(0, 7);
-  const axes = parameters.map((name) => dimension(name, shown.map((trial) => trial.config[name])));
-  if (run.metric) axes.push(dimension(run.metric, shown.map((trial) => trial.metrics[run.metric ?? ""])));
+  const axes = parameters.map((name) =>
+    dimension(
+      name,
+      shown.map((trial) => trial.config[name]),
+    ),
+  );
+  if (run.metric)
+    axes.push(
+      dimension(
+        run.metric,
+        shown.map((trial) => trial.metrics[run.metric ?? ""]),
+      ),
+    );
   const lines = shown.map((trial) => ({
     id: trial.id,
     values: [...parameters.map((name) => trial.config[name]), ...(run.metric ? [trial.metrics[run.metric]] : [])].map(
@@ -164,7 +220,11 @@ function TrialDetails({ trial }: { trial: Trial }) {
       <p style={{ marginTop: 0 }}>
         <strong className="mono">{trial.id}</strong> <State value={trial.status} />
       </p>
-      {trial.error && <pre className="block error-text" style={{ marginBottom: 14 }}>{trial.error}</pre>}
+      {trial.error && (
+        <pre className="block error-text" style={{ marginBottom: 14 }}>
+          {trial.error}
+        </pre>
+      )}
       <h2>Config</h2>
       <Values values={trial.config} />
       <h2>Metrics</h2>

@@ -129,7 +129,12 @@ function bundles(row: Row): string {
 const GROUP_COLUMNS: Column<Row>[] = [
   { ...nameColumn("name", "/placement_groups", "placement_group_id"), render: (row) => groupName(row) },
   stateColumn("state", "placement_group_id", groupName, 160),
-  { key: "bundles", label: "Bundles", hide: "wide", render: (row) => <span title={bundles(row)}>{bundles(row) || "–"}</span> },
+  {
+    key: "bundles",
+    label: "Bundles",
+    hide: "wide",
+    render: (row) => <span title={bundles(row)}>{bundles(row) || "–"}</span>,
+  },
   plainColumn("creator_job_id", { width: 120, hide: "wider", label: "Job" }),
   idColumn("placement_group_id", "/placement_groups"),
 ];
@@ -144,7 +149,9 @@ export function PlacementGroups() {
       columns={GROUP_COLUMNS}
       nameOf={groupName}
       empty="There is no placement group. A placement group reserves resources for tasks and actors that start together:"
-      code={'from skate.util.placement_group import placement_group\n\ngroup = placement_group([{"CPU": 1}, {"CPU": 1}])'}
+      code={
+        'from skate.util.placement_group import placement_group\n\ngroup = placement_group([{"CPU": 1}, {"CPU": 1}])'
+      }
     />
   );
 }
@@ -163,7 +170,12 @@ const WORKER_COLUMNS: Column<Row>[] = [
     ),
     sort: (row) => row.pid as number,
   },
-  plainColumn("worker_type", { label: "Type", width: 130, hide: "wide", render: (row) => format.words(String(row.worker_type)) }),
+  plainColumn("worker_type", {
+    label: "Type",
+    width: 130,
+    hide: "wide",
+    render: (row) => format.words(String(row.worker_type)),
+  }),
   {
     key: "is_alive",
     label: "State",
@@ -218,7 +230,12 @@ const JOB_COLUMNS: Column<Row>[] = [
     key: "entrypoint",
     label: "Entrypoint",
     render: (row) => (
-      <Link className="mono" href={`/jobs/${jobId(row)}`} title={jobName(row)} onClick={(event) => event.stopPropagation()}>
+      <Link
+        className="mono"
+        href={`/jobs/${jobId(row)}`}
+        title={jobName(row)}
+        onClick={(event) => event.stopPropagation()}
+      >
         {jobName(row)}
       </Link>
     ),
@@ -318,9 +335,21 @@ export function Objects() {
 }
 
 const PROCESS_COLUMNS: Column<Memory["processes"][number]>[] = [
-  { key: "title", label: "Process", render: (row) => <span title={row.title}>{row.title}</span>, sort: (row) => row.title },
+  {
+    key: "title",
+    label: "Process",
+    render: (row) => <span title={row.title}>{row.title}</span>,
+    sort: (row) => row.title,
+  },
   { key: "pid", label: "PID", width: 72, number: true, render: (row) => row.pid, sort: (row) => row.pid },
-  { key: "rss", label: "Resident", width: 84, number: true, render: (row) => format.bytes(row.rss), sort: (row) => row.rss },
+  {
+    key: "rss",
+    label: "Resident",
+    width: 84,
+    number: true,
+    render: (row) => format.bytes(row.rss),
+    sort: (row) => row.rss,
+  },
   {
     key: "uss",
     label: "Private",
@@ -358,7 +387,14 @@ function flags(object: MemoryObject): string {
 }
 
 const MEMORY_COLUMNS: Column<MemoryObject>[] = [
-  { key: "size", label: "Size", width: 92, number: true, render: (row) => format.bytes(row.size), sort: (row) => row.size },
+  {
+    key: "size",
+    label: "Size",
+    width: 92,
+    number: true,
+    render: (row) => format.bytes(row.size),
+    sort: (row) => row.size,
+  },
   {
     key: "created_at",
     label: "Created at",

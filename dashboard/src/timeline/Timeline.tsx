@@ -27,7 +27,12 @@ export function Timeline({ onOpen }: { onOpen: (id: string) => void }) {
       tools={
         !empty && (
           <>
-            <Switch size="xs" label="Follow" checked={follow} onChange={(event) => view.current?.setFollow(event.currentTarget.checked)} />
+            <Switch
+              size="xs"
+              label="Follow"
+              checked={follow}
+              onChange={(event) => view.current?.setFollow(event.currentTarget.checked)}
+            />
             <Button size="compact-xs" variant="default" onClick={() => view.current?.showAll()}>
               Show all
             </Button>
@@ -43,7 +48,9 @@ export function Timeline({ onOpen }: { onOpen: (id: string) => void }) {
       bare
     >
       <Pending topic={topic} what="The timeline" />
-      {empty && <Empty code={CODE}>No task has run yet. Each task is drawn on the track of the worker that runs it:</Empty>}
+      {empty && (
+        <Empty code={CODE}>No task has run yet. Each task is drawn on the track of the worker that runs it:</Empty>
+      )}
       {data && !empty && <Canvas data={data} viewRef={view} onFollow={setFollow} onOpen={onOpen} />}
     </Panel>
   );
@@ -139,7 +146,10 @@ function Canvas({ data, viewRef, onFollow, onOpen }: CanvasProps) {
     if (other) {
       const apart = Math.max(12, Math.abs(before.x - other.x));
       const left = event.currentTarget.getBoundingClientRect().left;
-      view.zoom(apart / Math.max(12, Math.abs(event.clientX - other.x)), view.timeAt((event.clientX + other.x) / 2 - left));
+      view.zoom(
+        apart / Math.max(12, Math.abs(event.clientX - other.x)),
+        view.timeAt((event.clientX + other.x) / 2 - left),
+      );
       return;
     }
     if (dx !== 0) view.pan(-view.secondsOf(dx));

@@ -312,7 +312,15 @@ export class TimelineView {
       if (track.y + track.height < this.scrollY || track.y > bottom) continue;
       context.fillStyle = palette.text;
       context.textAlign = "left";
-      context.fillText(fitted(this.gutter < 100 ? String(track.track.pid ?? track.track.title) : titleOf(track.track), this.gutter - 24, context), 14, track.y + ROW / 2);
+      context.fillText(
+        fitted(
+          this.gutter < 100 ? String(track.track.pid ?? track.track.title) : titleOf(track.track),
+          this.gutter - 24,
+          context,
+        ),
+        14,
+        track.y + ROW / 2,
+      );
       context.fillStyle = palette.line;
       context.fillRect(0, track.y + track.height + 2, this.width, 1);
     }
@@ -359,7 +367,11 @@ export class TimelineView {
       if (width > 34) {
         context.fillStyle = palette.text;
         context.textAlign = "left";
-        context.fillText(fitted(failed ? `✕ ${event.name}` : event.name, width - 12, context), x + 6, y + height / 2 + 0.5);
+        context.fillText(
+          fitted(failed ? `✕ ${event.name}` : event.name, width - 12, context),
+          x + 6,
+          y + height / 2 + 0.5,
+        );
       }
     }
     const selected = this.selected;
