@@ -51,6 +51,12 @@ def test_a_missing_package_is_told_with_the_extra_that_has_it(module: str, witho
     assert said(f"import {module}", without=without) == f"ImportError: {advice}"
 
 
+def test_a_dashboard_without_its_packages_names_the_extra() -> None:
+    program = "from skate._api import dashboards; dashboards.require_packages()"
+    advice = "The dashboard needs starlette and uvicorn: pip install 'skate[dashboard]'"
+    assert said(program, without="starlette,uvicorn") == f"ImportError: {advice}"
+
+
 @pytest.mark.parametrize(
     ("module", "without"),
     [

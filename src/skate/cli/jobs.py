@@ -13,30 +13,52 @@ from skate.cli.output import TABLE, address_option, format_option, say, write_bl
 from skate.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 
+# Options of `ray job submit` that only change its messages, or are for its HTTP client; accepted, so that scripts run.
+_IGNORED_OPTIONS = ("--log-style", "--log-color", "--headers", "--verify")
+
+
+def _ignored_options(command: Any) -> Any:
+    for name in _IGNORED_OPTIONS:
+        command = click.option(name, hidden=True, expose_value=False, help="Ignored.")(command)
+    return command
+
+
 @click.group()
 def job() -> None:
     """Submit programs to the node, and inspect them."""
 
 
 @job.command(context_settings={"ignore_unknown_options": True})
-@click.option("--submission-id", help="The id of the job. Default: a generated one.")
+@click.option("--submission-id", "--job-id", help="The id of the job. Default: a generated one.")
+@click.option(
+    "--runtime-env",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A YAML file with the environment of the command and of its workers.",
+)
 @click.option("--runtime-env-json", metavar="JSON", help="The environment of the command and of its workers.")
 @click.option("--working-dir", help="The folder to copy and to run in.")
 @click.option("--metadata-json", metavar="JSON", help="Metadata of the job.")
 @click.option("--entrypoint-num-cpus", type=float, help="CPUs for the command itself.")
 @click.option("--entrypoint-num-gpus", type=float, help="GPUs for the command itself.")
+@click.option("--entrypoint-memory", type=int, help="Bytes of memory for the command itself.")
 @click.option("--entrypoint-resources", metavar="JSON", help="Other resources for the command itself.")
+@click.option("--entrypoint-label-selector", metavar="JSON", help="Labels that the node must have.")
 @click.option("--no-wait", is_flag=True, help="Return at once, without showing the output.")
 @address_option
+@_ignored_options
 @click.argument("entrypoint", nargs=-1, required=True, type=click.UNPROCESSED)
 def submit(
     submission_id: str | None,
+    runtime_env: str | None,
     runtime_env_json: str | None,
     working_dir: str | None,
     metadata_json: str | None,
     entrypoint_num_cpus: float | None,
     entrypoint_num_gpus: float | None,
+    entrypoint_memory: int | None,
     entrypoint_resources: str | None,
+    entrypoint_label_selector: str | None,
     no_wait: bool,
     address: str,
     entrypoint: tuple[str, ...],
@@ -46,7 +68,9 @@ def submit(
     Shows the output of the command until it ends, and exits with an error if it fails. With --no-wait, prints
     the id of the job and returns.
     """
-    environment = _json("--runtime-env-json", runtime_env_json)
+    if runtime_env and runtime_env_json:
+        raise click.UsageError("Pass only one of --runtime-env and --runtime-env-json.")
+    environment = _yaml("--runtime-env", runtime_env) or _json("--runtime-env-json", runtime_env_json)
     if working_dir:
         environment["working_dir"] = working_dir
     client = JobSubmissionClient(address)
@@ -58,7 +82,9 @@ def submit(
             metadata=_json("--metadata-json", metadata_json),
             entrypoint_num_cpus=entrypoint_num_cpus,
             entrypoint_num_gpus=entrypoint_num_gpus,
+            entrypoint_memory=entrypoint_memory,
             entrypoint_resources=_json("--entrypoint-resources", entrypoint_resources) or None,
+            entrypoint_label_selector=_json("--entrypoint-label-selector", entrypoint_label_selector) or None,
         )
     except (RuntimeError, ValueError, TypeError) as error:
         raise click.ClickException(str(error)) from error
@@ -165,6 +191,25 @@ def _json(option: str, text: str | None) -> dict[str, Any]:
         raise click.BadParameter(f"{text!r} is not JSON: {error}", param_hint=option) from error
     if not isinstance(found, dict):
         raise click.BadParameter(f"{text!r} is JSON, but not an object", param_hint=option)
+    return found
+
+
+def _yaml(option: str, path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        import yaml
+    except ImportError:
+        raise click.ClickException(
+            f"{option} needs pyyaml: pip install pyyaml, or use {option}-json."
+        ) from None
+    with open(path, encoding="utf-8") as file:
+        try:
+            found = yaml.safe_load(file)
+        except yaml.YAMLError as error:
+            raise click.BadParameter(f"{path} is not YAML: {error}", param_hint=option) from error
+    if not isinstance(found, dict):
+        raise click.BadParameter(f"{path} is YAML, but not a mapping", param_hint=option)
     return found
 
 

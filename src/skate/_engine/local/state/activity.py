@@ -65,7 +65,7 @@ class Activity:
         )
         found = [_waiting_row(task) for task in islice(tasks, MAX_WAITING)]
         found += [
-            {"id": group.id, "name": group.name, "kind": "placement_group", "since": None}
+            {"id": group.id, "name": group.name, "kind": "placement_group", "since": group.created}
             for group in islice(machine.groups.pending, MAX_WAITING)
         ]
         return found

@@ -32,6 +32,7 @@ class Groups:
             machine.refuse(source, message.request, failures.value_error(taken))
             return
         group = Group(message.group, message.bundles, message.strategy, machine.peers[source].job)
+        group.created = machine.now
         group.name = message.name
         group.namespace = message.namespace
         group.detached = message.detached

@@ -234,7 +234,7 @@ class Group:
     """A placement group; each bundle becomes a pool once the group is reserved."""
 
     __slots__ = (
-        "bundles", "creator_job", "detached", "grants", "id", "impossible", "name", "namespace", "pools",
+        "bundles", "created", "creator_job", "detached", "grants", "id", "impossible", "name", "namespace", "pools",
         "requests", "state", "strategy", "watchers",
     )  # fmt: skip
 
@@ -243,6 +243,7 @@ class Group:
         self.bundles = bundles
         self.strategy = strategy
         self.creator_job = job
+        self.created = 0.0
         self.requests: list[Request] = []
         self.name = ""
         self.namespace = ""
