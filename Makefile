@@ -51,8 +51,8 @@ PYTEST = $(BIN)/python -m pytest --durations 5 --durations-min 5 $(ORDER)
 SEEDS ?= 1 2 3 4 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test-core test steady frameworks ray ray-more check format docs bench compat compat-openai compat-vllm \
-  ray-docs chaos clean
+.PHONY: help setup run test-core test steady frameworks ray ray-more check format docs dashboard bench compat compat-openai \
+  compat-vllm ray-docs chaos clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -155,6 +155,10 @@ docs: $(VENV)/.frameworks ## write docs/reference and the diagram of the package
 	$(BIN)/python docs/reference/generate.py
 	$(BIN)/python docs/package_diagram.py
 
+# Users need no Node: the built page is part of the repository, and tests check that it was built from these sources.
+dashboard: ## build the page of the dashboard with Node (20.19 or newer) into src/skate/dashboard/static
+	cd dashboard && npm ci && npm run build
+
 bench: $(VENV)/.bench ## Skate beside Ray and others, as ratios
 	$(BIN)/python bench/run.py $(ARGS)
 
@@ -187,6 +191,6 @@ chaos: $(VENV)/.test ## kill drivers, nodes and workers at random points, and lo
 	$(BIN)/python -m pytest tests/chaos -m chaos $(ARGS)
 
 clean: ## remove everything these targets made
-	rm -rf $(VENV) $(VLLM_VENV) $(CLIENTS:%=.venv-%) $(OUT) bench/.venv-ray bench/.venv-serving bench/out build dist
+	rm -rf $(VENV) $(VLLM_VENV) $(CLIENTS:%=.venv-%) $(OUT) bench/.venv-ray bench/.venv-serving bench/out build dist dashboard/node_modules
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

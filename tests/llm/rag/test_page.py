@@ -11,8 +11,8 @@ from rag.ingest import ingest
 
 import skate
 from skate import serve
+from tests.browser import Page, open_browser
 from tests.conftest import LeakWatch
-from tests.llm.rag.browser import Page, open_browser
 from tests.llm.rag.conftest import write_documents
 from tests.llm.rag.engine import config
 

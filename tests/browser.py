@@ -28,6 +28,8 @@ OPTIONS = (
     "--remote-debugging-port=0",
 )
 PATIENCE_S = 60
+WAIT_MS = 30_000  # for a condition: less, so that the failure names it
+KEY_CODES = {"Enter": 13, "Escape": 27, "Tab": 9, "/": 191}
 
 
 @contextmanager
@@ -105,7 +107,9 @@ class Page:
 
     def wait_for(self, condition: str) -> None:
         """Wait until a condition holds; it is tested whenever the document changes."""
-        self.run(f"""new Promise((resolve) => {{
+        late = json.dumps(f"this did not become true: {condition}")
+        self.run(f"""new Promise((resolve, reject) => {{
+            setTimeout(() => reject({late} + "; the page: " + document.body.innerText), {WAIT_MS});
             const check = () => {{ if ({condition}) {{ observer.disconnect(); resolve(true); }} }};
             const observer = new MutationObserver(check);
             const all = {{ subtree: true, childList: true, characterData: true, attributes: true }};
@@ -122,15 +126,53 @@ class Page:
             f"{{ const field = document.querySelector({json.dumps(selector)}); field.focus(); field.select(); }}"
         )
         self._call("Input.insertText", text=text)
-        for kind in ("keyDown", "keyUp"):
-            self._call(
-                "Input.dispatchKeyEvent",
-                type=kind,
-                key="Enter",
-                code="Enter",
-                text="\r",
-                windowsVirtualKeyCode=13,
-            )
+        self.press("Enter", text="\r")
+
+    def press(self, key: str, *, text: str = "", shift: bool = False) -> None:
+        """Press a key, such as "Escape", "/" or "ArrowLeft", where the focus is."""
+        text = text or (key if len(key) == 1 else "")
+        code = KEY_CODES.get(key, ord(key.upper()) if len(key) == 1 else 0)
+        shared = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 if shift else 0}
+        self._call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **shared)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **shared)
+
+    def click(self, selector: str, *, x: float = 0.5, y: float = 0.5) -> None:
+        """Click into an element; x and y are shares of its width and height."""
+        place = self.place(selector, x, y)
+        for kind in ("mousePressed", "mouseReleased"):
+            self._mouse(kind, *place, button="left", clickCount=1)
+
+    def drag(self, selector: str, start: float, end: float, y: float = 0.5) -> None:
+        """Drag with the mouse across an element, from one share of its width to another."""
+        before, after = self.place(selector, start, y), self.place(selector, end, y)
+        self._mouse("mousePressed", *before, button="left", clickCount=1)
+        for step in range(1, 6):
+            x = before[0] + (after[0] - before[0]) * step / 5
+            self._mouse("mouseMoved", x, before[1], button="left", buttons=1)
+        self._mouse("mouseReleased", *after, button="left", clickCount=1)
+
+    def wheel(self, selector: str, pixels: float, x: float = 0.5, y: float = 0.5) -> None:
+        """Turn the mouse wheel above an element; positive is down."""
+        self._mouse("mouseWheel", *self.place(selector, x, y), deltaX=0, deltaY=pixels)
+
+    def place(self, selector: str, x: float, y: float) -> tuple[float, float]:
+        """Return a place inside an element, scrolled into view, in pixels of the window."""
+        box = self.run(f"""(() => {{
+            const element = document.querySelector({json.dumps(selector)});
+            element.scrollIntoView({{block: "nearest"}});
+            const box = element.getBoundingClientRect();
+            return [box.left, box.top, box.width, box.height];
+        }})()""")
+        return box[0] + box[2] * x, box[1] + box[3] * y
+
+    def set_offline(self, offline: bool) -> None:
+        """Cut the browser off from all servers, or connect it again."""
+        self._call("Network.enable")
+        shared = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        self._call("Network.emulateNetworkConditions", offline=offline, **shared)
+
+    def _mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def save_picture(self, path: Path) -> None:
         shot = self._call("Page.captureScreenshot", captureBeyondViewport=True)

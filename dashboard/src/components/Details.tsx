@@ -1,0 +1,174 @@
+// A drawer with all that is known about one task, actor, object, …
+
+import { Button, Drawer, Group } from "@mantine/core";
+import { useState, type ReactNode } from "react";
+import { Link } from "wouter";
+
+import * as format from "../format";
+import { act, useTopic } from "../live";
+import type { Row, Value } from "../types";
+import { Pending, State } from "./basics";
+import { WhyButton } from "./Why";
+
+export interface Action {
+  label: string;
+  /** What the button asks before it acts. */
+  question: string;
+  path: (id: string) => string;
+  allowed: (row: Row) => boolean;
+}
+
+interface Props {
+  kind: string;
+  noun: string;
+  id: string | null;
+  name: (row: Row) => string;
+  state?: string;
+  action?: Action;
+  onClose: () => void;
+}
+
+const LINKS: Record<string, string> = {
+  task_id: "/tasks",
+  parent_task_id: "/tasks",
+  actor_id: "/actors",
+  placement_group_id: "/placement_groups",
+  object_id: "/objects",
+  worker_id: "/workers",
+  submission_id: "/jobs",
+};
+
+export function Details({ kind, noun, id, name, state = "state", action, onClose }: Props) {
+  return (
+    <Drawer
+      opened={id !== null}
+      onClose={onClose}
+      position="right"
+      size="lg"
+      title={format.title(noun)}
+      closeButtonProps={{ "aria-label": "Close" }}
+    >
+      {id !== null && <Content kind={kind} id={id} name={name} state={state} action={action} />}
+    </Drawer>
+  );
+}
+
+type ContentProps = Pick<Props, "kind" | "name" | "action"> & { id: string; state: string };
+
+function Content({ kind, id, name, state, action }: ContentProps) {
+  const topic = useTopic<Row>(`/state/${kind}/${encodeURIComponent(id)}`);
+  const row = topic.data;
+  if (!row) return <Pending topic={topic} what={id} />;
+  const status = row[state];
+  const known = Object.entries(row).filter(([, value]) => !isEmpty(value));
+  const error = known.find(([column]) => column === "error_message");
+  return (
+    <>
+      <p style={{ marginTop: 0, overflowWrap: "anywhere" }}>
+        <strong>{name(row)}</strong>
+      </p>
+      <Group gap="sm" mb="md" mih={28}>
+        {typeof status === "string" && <State value={status} />}
+        {format.isWaiting(status) && <WhyButton id={id} name={name(row)} />}
+        {action?.allowed(row) && <Act action={action} id={id} />}
+      </Group>
+      {topic.error !== undefined && <p className="error-text">{topic.error}</p>}
+      {error && (
+        <pre className="block" style={{ marginBottom: 14 }}>
+          {String(error[1])}
+        </pre>
+      )}
+      <dl className="facts">
+        {known
+          .filter(([column]) => column !== "error_message" && column !== state)
+          .map(([column, value]) => (
+            <Fact key={column} column={column} value={value} self={id} />
+          ))}
+      </dl>
+    </>
+  );
+}
+
+function isEmpty(value: Value): boolean {
+  if (value === null || value === "") return true;
+  return typeof value === "object" && Object.keys(value).length === 0;
+}
+
+function Fact({ column, value, self }: { column: string; value: Value; self: string }) {
+  return (
+    <>
+      <dt>{format.title(column)}</dt>
+      <dd>{show(column, value, self)}</dd>
+    </>
+  );
+}
+
+function show(column: string, value: Value, self: string): ReactNode {
+  if (column === "events" && Array.isArray(value)) return <Events events={value as Row[]} />;
+  if (typeof value === "number") {
+    if (/_time_ms$|^(start|end)_time$/.test(column)) return value ? format.dateTime(value / 1000) : "–";
+    if (/pid$/.test(column)) return value;
+    if (/size$|bytes$|memory$/.test(column)) return format.bytes(value);
+  }
+  const folder = LINKS[column];
+  if (typeof value === "string" && (folder || /_id$/.test(column))) {
+    const text = <span className="mono">{value}</span>;
+    return folder && value !== self ? <Link href={`${folder}/${value}`}>{text}</Link> : text;
+  }
+  if (value !== null && typeof value === "object") return <code>{JSON.stringify(value, null, 1)}</code>;
+  return format.plain(value);
+}
+
+function Events({ events }: { events: Row[] }) {
+  const times = events.map((event) => Number(event.created_ms) / 1000);
+  return (
+    <>
+      {events.map((event, index) => (
+        <div key={index}>
+          {format.clock(times[index])} {format.words(String(event.state))}
+          {index > 0 && (
+            <span className="muted"> after {format.duration((times[index] ?? 0) - (times[index - 1] ?? 0))}</span>
+          )}
+        </div>
+      ))}
+    </>
+  );
+}
+
+function Act({ action, id }: { action: Action; id: string }) {
+  const [asked, setAsked] = useState(false);
+  const [problem, setProblem] = useState<string | null>(null);
+  const run = async () => {
+    setAsked(false);
+    try {
+      await act(action.path(id));
+      setProblem(null);
+    } catch (error) {
+      setProblem(error instanceof Error ? error.message : String(error));
+    }
+  };
+  return (
+    <Group gap="xs" ml="auto" role="group" aria-label={action.label}>
+      {asked ? (
+        <>
+          <span>{action.question}</span>
+          <Button size="compact-xs" color="red" onClick={() => void run()} autoFocus>
+            {action.label}
+          </Button>
+          <Button size="compact-xs" variant="default" onClick={() => setAsked(false)}>
+            No
+          </Button>
+        </>
+      ) : (
+        <Button size="compact-xs" variant="default" onClick={() => setAsked(true)}>
+          {action.label}
+        </Button>
+      )}
+      {problem !== null && (
+        <span className="error-text" role="alert">
+          {problem}
+        </span>
+      )}
+    </Group>
+  );
+}

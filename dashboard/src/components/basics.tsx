@@ -1,0 +1,171 @@
+// Small parts that every page is made of.
+
+import { TextInput } from "@mantine/core";
+import { useEffect, useState, type ReactNode } from "react";
+
+import * as format from "../format";
+import { useTitle, useTopic, type Topic } from "../live";
+import type { Session } from "../types";
+
+export function Page({ name, tools, children }: { name: string; tools?: ReactNode; children: ReactNode }) {
+  useTitle(name);
+  return (
+    <div className="page">
+      <div className="page-head">
+        <h1>{name}</h1>
+        {tools && <div className="tools">{tools}</div>}
+      </div>
+      {children}
+    </div>
+  );
+}
+
+interface PanelProps {
+  name: string;
+  about?: ReactNode;
+  tools?: ReactNode;
+  bare?: boolean;
+  children: ReactNode;
+}
+
+/** A framed part of a page. `bare` leaves out the padding, for tables. */
+export function Panel({ name, about, tools, bare, children }: PanelProps) {
+  return (
+    <section className="panel" aria-label={name}>
+      <div className="panel-head">
+        <h2>{name}</h2>
+        {about && <span className="chart-figures">{about}</span>}
+        {tools && <div className="tools">{tools}</div>}
+      </div>
+      {bare ? children : <div className="panel-body">{children}</div>}
+    </section>
+  );
+}
+
+export function Stats({ values }: { values: [label: string, value: ReactNode, note?: ReactNode][] }) {
+  return (
+    <dl className="stats" style={{ margin: 0 }}>
+      {values.map(([label, value, note]) => (
+        <div className="stat" key={label}>
+          <dt title={label}>{label}</dt>
+          <dd>
+            {value}
+            {note != null && <small>{note}</small>}
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+export function State({ value }: { value: string | null | undefined }) {
+  if (!value) return <span className="muted">–</span>;
+  return (
+    <span className="state" data-tone={format.tone(value)}>
+      <span className="dot" aria-hidden="true" />
+      <span className="ellipsis">{format.words(value)}</span>
+    </span>
+  );
+}
+
+export function Empty({ children, code }: { children: ReactNode; code?: string }) {
+  return (
+    <div className="empty">
+      <p>{children}</p>
+      {code && <pre className="block">{code}</pre>}
+    </div>
+  );
+}
+
+/** What stands in the place of data that is not there yet or could not be read; nothing once there is data. */
+export function Pending({ topic, what }: { topic: Topic<unknown>; what: string }) {
+  const session = useTopic<Session>("/state/session").data;
+  if (topic.error !== undefined) {
+    // The page says once that the node has ended, and keeps the last state in view.
+    if (topic.data !== undefined && session?.connected === false) return null;
+    return (
+      <div className="empty" role="status">
+        <p className="error-text">
+          {what} cannot be shown: {topic.error}
+        </p>
+      </div>
+    );
+  }
+  if (topic.data === undefined) {
+    return (
+      <div className="loading" role="status">
+        Loading…
+      </div>
+    );
+  }
+  return null;
+}
+
+interface SearchProps {
+  label: string;
+  value: string;
+  onChange: (text: string) => void;
+}
+
+/** A search field, which the key / focuses. It reports its text when typing pauses. */
+export function Search({ label, value, onChange }: SearchProps) {
+  const [text, setText] = useState(value);
+  useEffect(() => {
+    if (text === value) return;
+    const timer = setTimeout(() => onChange(text), 200);
+    return () => clearTimeout(timer);
+  }, [text, value, onChange]);
+  return (
+    <TextInput
+      className="search"
+      type="search"
+      size="xs"
+      w={220}
+      maw="100%"
+      aria-label={label}
+      placeholder={label}
+      data-search
+      value={text}
+      rightSection={text ? undefined : <kbd aria-hidden="true">/</kbd>}
+      onChange={(event) => setText(event.currentTarget.value)}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape") return;
+        if (text) setText("");
+        else event.currentTarget.blur();
+      }}
+    />
+  );
+}
+
+/** The current time in seconds, every second, for durations that grow. */
+export function useNow(): number {
+  const [now, setNow] = useState(() => Date.now() / 1000);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now() / 1000), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return now;
+}
+
+export function Since({ time, until }: { time: number | null; until?: number | null }) {
+  const now = useNow();
+  if (!time) return <>–</>;
+  const seconds = (until || now) - time;
+  return <>{seconds < 0.001 ? "< 1 ms" : format.duration(seconds)}</>; // times are in milliseconds
+}
+
+export function Bar({ share, label }: { share: number; label: string }) {
+  const value = Math.max(0, Math.min(100, Number.isFinite(share) ? share * 100 : 0));
+  return (
+    <div
+      className="bar"
+      role="meter"
+      aria-label={label}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={Math.round(value)}
+    >
+      <span style={{ width: `${value}%` }} />
+    </div>
+  );
+}

@@ -1,0 +1,247 @@
+import { useMemo } from "react";
+import { Link } from "wouter";
+
+import { Lines } from "../charts/charts";
+import { Bar, Empty, Page, Panel, Pending, Since, Stats } from "../components/basics";
+import { DataTable, type Column } from "../components/DataTable";
+import { WhyButton } from "../components/Why";
+import * as format from "../format";
+import { useTopic } from "../live";
+import type { GpuHistory, History, Overview as Data, Waiting } from "../types";
+
+export function Overview() {
+  const topic = useTopic<Data>("/state/overview");
+  const { data } = topic;
+  return (
+    <Page name="Overview">
+      {!data && (
+        <Panel name="Session">
+          <Pending topic={topic} what="The overview" />
+        </Panel>
+      )}
+      {data && (
+        <>
+          <Counts data={data} />
+          <div className="grid">
+            <WaitingPanel waiting={data.waiting} />
+            <Resources resources={data.resources} />
+          </div>
+          <Charts history={data.history} data={data} />
+        </>
+      )}
+    </Page>
+  );
+}
+
+function sum(counts: Record<string, number>, wanted: (state: string) => boolean): number {
+  return Object.entries(counts).reduce((total, [state, number]) => total + (wanted(state) ? number : 0), 0);
+}
+
+function Counts({ data }: { data: Data }) {
+  const { tasks, actors } = data;
+  return (
+    <Stats
+      values={[
+        ["Tasks running", format.count(sum(tasks, (state) => state.startsWith("RUNNING")))],
+        ["Tasks waiting", format.count(sum(tasks, format.isWaiting))],
+        ["Tasks finished", format.count(tasks.FINISHED ?? 0)],
+        ["Tasks failed", format.count(tasks.FAILED ?? 0)],
+        [
+          "Actors alive",
+          format.count(actors.ALIVE ?? 0),
+          `of ${format.count(sum(actors, (state) => state !== "DEAD"))}`,
+        ],
+        ["Workers", format.count(data.workers)],
+        ["Objects", format.count(data.object_store.objects)],
+        ["Spilled", format.bytes(data.object_store.spilled)],
+      ]}
+    />
+  );
+}
+
+function last(values: (number | null)[]): number | null {
+  return values.at(-1) ?? null;
+}
+
+function Charts({ history, data }: { history: History; data: Data }) {
+  const { time } = history;
+  const limit = data.object_store.limit;
+  return (
+    <div className="grid">
+      <Measure
+        name="CPU"
+        about={`${format.percent(last(history.cpu))} of the machine`}
+        time={time}
+        values={history.cpu}
+        unit={format.percent}
+        max={100}
+      />
+      <Measure
+        name="Memory"
+        about={`${format.bytes(last(history.memory))} of ${format.bytes(history.memory_limit)}`}
+        time={time}
+        values={history.memory}
+        unit={format.bytes}
+        max={history.memory_limit}
+      />
+      <Measure
+        name="Object store"
+        about={`${format.bytes(last(history.object_store))} of ${format.bytes(limit)}`}
+        time={time}
+        values={history.object_store}
+        unit={format.bytes}
+        max={limit}
+      />
+      <Measure
+        name="Running tasks"
+        about={format.count(last(history.running))}
+        time={time}
+        values={history.running}
+        unit={format.count}
+        min={0}
+      />
+      {history.gpu.map((gpu) => (
+        <Gpu key={gpu.index} gpu={gpu} time={time} />
+      ))}
+    </div>
+  );
+}
+
+interface MeasureProps {
+  name: string;
+  about: string;
+  time: number[];
+  values: (number | null)[];
+  unit: (value: number) => string;
+  max?: number;
+  min?: number;
+}
+
+function Measure({ name, about, time, values, unit, max, min }: MeasureProps) {
+  const series = useMemo(() => [{ name, values }], [name, values]);
+  return (
+    <Panel name={name} about={<b>{about}</b>}>
+      <Lines
+        label={`${name} over time: now ${about}`}
+        time
+        x={time}
+        series={series}
+        unit={unit}
+        max={max || undefined}
+        min={min}
+        height={128}
+      />
+    </Panel>
+  );
+}
+
+function Gpu({ gpu, time }: { gpu: GpuHistory; time: number[] }) {
+  const name = `GPU ${gpu.index}`;
+  return (
+    <>
+      <Measure
+        name={`${name} utilization`}
+        about={`${format.percent(last(gpu.utilization))} · ${gpu.name}`}
+        time={time}
+        values={gpu.utilization}
+        unit={format.percent}
+        max={100}
+      />
+      <Measure
+        name={`${name} memory`}
+        about={`${format.bytes(last(gpu.memory))} of ${format.bytes(gpu.memory_limit)}`}
+        time={time}
+        values={gpu.memory}
+        unit={format.bytes}
+        max={gpu.memory_limit}
+      />
+    </>
+  );
+}
+
+const FOLDERS: Record<string, string> = { task: "/tasks", actor: "/actors", placement_group: "/placement_groups" };
+
+const WAITING_COLUMNS: Column<Waiting>[] = [
+  {
+    key: "name",
+    label: "Name",
+    render: (row) => {
+      const folder = FOLDERS[row.kind.toLowerCase().replace(" ", "_")];
+      return folder ? (
+        <Link href={`${folder}/${row.id}`} title={row.name}>
+          {row.name}
+        </Link>
+      ) : (
+        row.name
+      );
+    },
+    sort: (row) => row.name,
+  },
+  {
+    key: "kind",
+    label: "Kind",
+    width: 130,
+    render: (row) => format.words(row.kind),
+    sort: (row) => row.kind,
+    hide: "narrow",
+  },
+  {
+    key: "since",
+    label: "Waits for",
+    width: 104,
+    number: true,
+    render: (row) => <Since time={row.since} />,
+    sort: (row) => row.since && -row.since,
+  },
+  { key: "why", label: "Reason", width: 74, render: (row) => <WhyButton id={row.id} name={row.name} /> },
+];
+
+function WaitingPanel({ waiting }: { waiting: Waiting[] }) {
+  return (
+    <Panel name="Waiting" about={waiting.length > 0 && format.count(waiting.length)} bare>
+      <div className="waiting">
+        {waiting.length === 0 ? (
+          <Empty>Nothing waits: every task, actor and placement group has what it needs.</Empty>
+        ) : (
+          <DataTable
+            label="What waits"
+            columns={WAITING_COLUMNS}
+            rows={waiting.slice(0, 50)}
+            rowKey={(row) => row.id}
+          />
+        )}
+        {waiting.length > 50 && (
+          <div className="table-foot">
+            The longest waits are shown. <Link href="/tasks">All tasks</Link>
+          </div>
+        )}
+      </div>
+    </Panel>
+  );
+}
+
+function amount(name: string, value: number): string {
+  return name.includes("memory") ? format.bytes(value) : format.count(value);
+}
+
+function Resources({ resources: all }: { resources: Data["resources"] }) {
+  const resources = all.filter(({ name }) => !name.startsWith("node:")); // these only name the machine
+  return (
+    <Panel name="Resources in use">
+      <div style={{ minHeight: 198 }}>
+        {resources.map(({ name, used, total }) => (
+          <div className="resource" key={name}>
+            <span className="ellipsis" title={name}>
+              {name}
+            </span>
+            <Bar share={total > 0 ? used / total : 0} label={`${name} in use`} />
+            <span className="number nowrap">
+              {amount(name, used)} <span className="muted">of {amount(name, total)}</span>
+            </span>
+          </div>
+        ))}
+        {resources.length === 0 && <Empty>The node reports no resources.</Empty>}
+      </div>
+    </Panel>
+  );
+}
