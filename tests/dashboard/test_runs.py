@@ -1,4 +1,4 @@
-"""Runs of datasets, training and tuning, from the records that they leave; tests/util/test_run_records.py has the rest."""
+"""Runs of datasets, training and tuning, from their records, which tests/util/test_run_records.py tests."""
 
 from __future__ import annotations
 

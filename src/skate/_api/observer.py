@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +81,24 @@ class Observer:
     # ------------------------------------------------------------ questions
 
     def summary(self) -> dict[str, Any] | None:
-        """Return resources and counts; None if the engine does not count."""
+        """Return resources and counts; None if the engine does not count, see `count_rows`."""
         return self.engine.observe(View.SUMMARY)
+
+    def count_rows(self) -> dict[str, Any]:
+        """Return the same for an engine that does not count, from its tables, which takes longer."""
+        from skate.util.state._rows import rows
+        from skate.util.state.common import StateResource
+
+        def states(table: StateResource) -> dict[str, int]:
+            return Counter(str(row["state"]) for row in rows(self.engine, table))
+
+        return {
+            "total": self.engine.resources(),
+            "available": self.engine.available(),
+            "tasks": states(StateResource.TASKS),
+            "actors": states(StateResource.ACTORS),
+            "workers": sum(row["is_alive"] for row in rows(self.engine, StateResource.WORKERS)),
+        }
 
     def task_events(self, tasks_after: int, calls_after: int, limit: int) -> dict[str, Any] | None:
         """Return the tasks and calls that finished after these positions, and the unfinished ones."""

@@ -73,9 +73,9 @@ def read_sites(session: str, wanted: Iterable[bytes]) -> dict[bytes, str]:
                 os.path.join(session, FOLDER, str(process)), encoding="utf-8", errors="replace"
             ) as file:
                 for line in file:
-                    id, _, site = line.rstrip("\n").partition(" ")
-                    if id in ids:
-                        found[bytes.fromhex(id)] = site
+                    name, _, site = line.rstrip("\n").partition(" ")
+                    if name in ids:
+                        found[bytes.fromhex(name)] = site
         except FileNotFoundError:
             continue  # not recorded
     return found

@@ -12,7 +12,6 @@ import click
 from skate.cli.output import TABLE, address_option, format_option, say, write_block, write_json, write_table
 from skate.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
-
 # Options of `ray job submit` that only change its messages, or are for its HTTP client; accepted, so that scripts run.
 _IGNORED_OPTIONS = ("--log-style", "--log-color", "--headers", "--verify")
 
@@ -198,7 +197,7 @@ def _yaml(option: str, path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        import yaml
+        import yaml  # type: ignore[import-untyped]  # no stubs
     except ImportError:
         raise click.ClickException(
             f"{option} needs pyyaml: pip install pyyaml, or use {option}-json."

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from skate._api.observer import Observer
 from skate.dashboard._calls import Caller
 from skate.dashboard._topics import Problem
-from skate.exceptions import NodeDiedError, RayError
+from skate.exceptions import NodeDiedError, RayError, RaySystemError
 
 __all__ = ["Node"]
 
@@ -19,7 +19,11 @@ ANSWER_TIMEOUT_S: Final = 30.0
 RECONNECT_INTERVAL_S: Final = 1.0
 MAX_AGE_S: Final = 0.9  # of a shared answer: just below the interval of live topics
 THREADS: Final = 4
-_LOST: Final = (RayError, ConnectionError, OSError)
+_LOST: Final = (
+    NodeDiedError,
+    RaySystemError,
+    ConnectionError,
+)  # errors of a connection to a node that is gone
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -116,6 +120,7 @@ class Node:
         started, future = self._shared.get(key, (0.0, None))
         if future is None or (future.done() and now - started > max_age_s):
             future = asyncio.ensure_future(compute())
+            future.add_done_callback(_retrieve)
             self._shared[key] = now, future
             for old in [old for old, (when, _) in self._shared.items() if now - when > 60.0]:
                 del self._shared[old]
@@ -138,9 +143,11 @@ class Node:
                 return await self._caller.call(session, function)
         except TimeoutError:
             raise Problem(504, f"There is no answer after {ANSWER_TIMEOUT_S:g} seconds.") from None
-        except (NodeDiedError, ConnectionError) as error:
+        except _LOST as error:
             self._drop(observer, error)
             raise Problem(503, self._problem or str(error)) from error
+        except RayError as error:  # the actor has died, for example
+            raise Problem(503, str(error)) from error
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function that blocks in a thread."""
@@ -153,7 +160,11 @@ class Node:
 
     async def _open(self) -> None:
         observer = await self._run(self._connect)
-        self._about = await self._run(observer.about)
+        try:
+            self._about = await self._run(observer.about)
+        except BaseException:
+            self._threads.submit(_close, observer)
+            raise
         self._observer, self._problem = observer, None
         self.generation += 1
         self._shared.clear()
@@ -172,12 +183,19 @@ class Node:
             await asyncio.sleep(RECONNECT_INTERVAL_S)
             try:
                 await self._open()
-            except _LOST as error:
+            except Exception as error:  # it is tried again, whatever it is
+                logger.debug("The node cannot be reached", exc_info=True)
                 self._problem = f"The node is gone. {error}"
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    """Mark the error of a computation as seen: the request that wanted it may have been cancelled."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _close(observer: Observer) -> None:
     try:
         observer.close()
-    except _LOST as error:
+    except (RayError, OSError) as error:
         logger.debug("The connection to a node that is gone did not close: %s", error)

@@ -21,6 +21,7 @@ __all__ = ["Sampler"]
 
 INTERVAL_S: Final = 1.0
 SAMPLES: Final = 600
+COUNT_INTERVAL_S: Final = 5.0  # of an engine whose tables have to be counted
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,11 @@ class Sampler:
         calls = await self._node.share(
             "calls", lambda: self._node.ask(lambda node: node.task_events(0, 0, 0))
         )
-        summary = await self.summary() or {}
+        summary = await self.summary()
+        if summary is None:
+            summary = await self._node.share(
+                "rows counted", lambda: self._node.ask(lambda node: node.count_rows()), COUNT_INTERVAL_S
+            )
         tasks = Counter(summary.get("tasks", {}))
         tasks.update((calls or {}).get("unfinished_calls", {}))
         store = summary.get("store", {})

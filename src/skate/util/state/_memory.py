@@ -25,9 +25,9 @@ def memory(address: str | None = None, limit: int = DEFAULT_LIMIT) -> dict[str, 
 
     Returns:
         A dictionary with the bytes of the object store: `budget`, `used`, `spilled`, and `mapped` by processes.
-        `processes` has the memory of each process (`rss`, `uss`), the number and the bytes of the objects that it refers
-        to (`objects`, `bytes`), and the bytes that it maps (`mapped`). `objects` has the largest objects with their
-        holders, and in programs that run with `SKATE_record_ref_creation_sites=1` the line that created each
+        `processes` has the memory of each process (`rss`, `uss`), the number and the bytes of the objects that it
+        refers to (`objects`, `bytes`), and the bytes that it maps (`mapped`). `objects` has the largest objects with
+        their holders, and in programs that run with `SKATE_record_ref_creation_sites=1` the line that created each
         (`created_at`).
 
     Raises:
