@@ -82,7 +82,7 @@ export function Pending({ topic, what }: { topic: Topic<unknown>; what: string }
   const session = useTopic<Session>("/state/session").data;
   if (topic.error !== undefined) {
     // The page says once that the node has ended, and keeps the last state in view.
-    if (topic.data !== undefined && session?.connected === false) return null;
+    if (session?.connected === false) return topic.data === undefined ? <Empty>No node is running.</Empty> : null;
     return (
       <div className="empty" role="status">
         <p className="error-text">
