@@ -228,12 +228,8 @@ function problem(connection: Connection, session: Session | undefined): ReactNod
     return "The connection to the dashboard's server is lost. The page shows the last state and reconnects by itself.";
   }
   if (session?.connected === false) {
-    return (
-      <>
-        {session.problem ?? "The node has ended."} The page shows the last state and goes on when a node is running
-        again: <code>skate start</code>
-      </>
-    );
+    const reason = session.problem ?? "The node has ended.";
+    return `${reason} The page shows the last state, and goes on when a node is running again.`;
   }
   return null;
 }

@@ -2,6 +2,8 @@
 
 import { useCallback, useEffect, useSyncExternalStore } from "react";
 
+import type { Session } from "./types";
+
 export type Connection = "connecting" | "open" | "lost" | "unauthorized";
 
 export interface Topic<T> {
@@ -17,7 +19,10 @@ interface Entry {
 
 const FIRST_RETRY_MS = 500;
 const LONGEST_RETRY_MS = 8000;
+const SESSION = "/state/session";
 const KEPT_TOPICS = 60; // topics without a reader whose last value is kept, for going back to a page
+
+const NOTHING: Topic<unknown> = { data: undefined, error: undefined };
 
 class Live {
   private entries = new Map<string, Entry>();
@@ -139,10 +144,28 @@ class Live {
   }
 
   private publish(path: string, data: unknown, error: string | undefined): void {
+    if (path === SESSION && this.isAnotherNode(data)) this.restart();
     const entry = this.entry(path);
     // The last known data stays in view beside an error.
     entry.topic = { data: error === undefined ? data : entry.topic.data, error };
     for (const listener of entry.listeners) listener();
+  }
+
+  private isAnotherNode(data: unknown): boolean {
+    const before = (this.entries.get(SESSION)?.topic.data as Session | undefined)?.address;
+    const now = (data as Session | undefined)?.address;
+    return Boolean(before && now && before !== now);
+  }
+
+  /** Forget the data of the last node, and ask for all topics again. */
+  private restart(): void {
+    for (const [path, entry] of this.entries) {
+      if (path === SESSION) continue;
+      entry.topic = NOTHING;
+      for (const listener of entry.listeners) listener();
+    }
+    this.close();
+    this.plan();
   }
 
   private setState(state: Connection): void {
@@ -163,8 +186,6 @@ export function useTopic<T>(path: string | null): Topic<T> {
   const read = useCallback(() => (path === null ? NOTHING : live.read(path)), [path]);
   return useSyncExternalStore(subscribe, read) as Topic<T>;
 }
-
-const NOTHING: Topic<unknown> = { data: undefined, error: undefined };
 
 export function useConnection(): Connection {
   return useSyncExternalStore(live.onConnection, () => live.connection);

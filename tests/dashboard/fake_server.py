@@ -26,7 +26,7 @@ from tests.dashboard import fake_data
 
 STATIC = Path(__file__).parents[2] / "src/skate/dashboard/static"
 POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
-SCENES = ("busy", "empty", "ended", "unauthorized", "many")
+SCENES = ("busy", "empty", "ended", "restarted", "unauthorized", "many")
 
 
 class NotFoundError(Exception):
@@ -57,8 +57,10 @@ class Server:
             data = fake_data.session()
             if self.scene == "ended":
                 data |= {"connected": False, "problem": "The node (PID 41207) has ended."}
+            if self.scene == "restarted":
+                data |= {"address": "/tmp/skate/session_of_another_node"}
             return data
-        if self.scene == "empty":
+        if self.scene in ("empty", "restarted"):
             return fake_data.empty(names[0])
         return self._full(names, query)
 
@@ -152,7 +154,10 @@ def make_app() -> Starlette:
         return JSONResponse(server.actions)
 
     async def scene(request: Request) -> Response:
-        server.set_scene(request.path_params["name"])
+        name = request.path_params["name"]
+        if name not in SCENES:
+            return JSONResponse({"detail": f"The scenes are {', '.join(SCENES)}."}, 404)
+        server.set_scene(name)
         return JSONResponse({})
 
     async def page(request: Request) -> Response:

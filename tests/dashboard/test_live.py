@@ -177,3 +177,16 @@ async def test_a_subscription_needs_paths(live: Live) -> None:
 
     assert await failed("") == 400
     assert await failed("&".join(f"path=/state/{n}" for n in range(100))) == 400
+
+
+async def test_streams_end_with_the_server(topic: Counted) -> None:
+    closing = asyncio.Event()
+    topics = Topics()
+    topics.add("/state/topic", topic.handle)
+    live = Live(topics, 0.005, closing)
+    async with stream(live) as reader, stream(live) as idle:
+        await reader.next()
+        closing.set()
+        await reader.ended()
+        await idle.ended()
+    assert live.subscribed == []

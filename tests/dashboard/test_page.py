@@ -340,6 +340,17 @@ def test_the_end_of_the_node_is_said_and_recovers(page: Page, url: str) -> None:
     wait_for_text(page, "Live", "header")
 
 
+def test_another_node_replaces_what_the_last_one_did(page: Page, url: str) -> None:
+    page.open(f"{url}/tasks")
+    wait_for_text(page, "load_shard", "main")
+    set_scene(url, "ended")
+    wait_for_text(page, "The node (PID 41207) has ended.", "[role=alert]")
+    wait_for_text(page, "load_shard", "main")
+    set_scene(url, "restarted")
+    wait_for_text(page, "No task has run yet", "[aria-label=Timeline]")
+    wait_for_text(page, "No task has been submitted yet", "main")
+
+
 def test_a_token_that_is_not_valid_any_more_is_said(page: Page, url: str) -> None:
     page.open(url)
     wait_for_text(page, "Live")

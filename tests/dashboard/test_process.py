@@ -96,6 +96,25 @@ def test_a_client_sees_the_node_end_and_come_back(cli: Cli, node: nodes.NodeReco
             assert {"name": "CPU", "total": 1.0, "used": 0.0} in data["data"]["resources"]
 
 
+def test_the_command_ends_quietly_while_pages_are_open(cli: Cli, node: nodes.NodeRecord) -> None:
+    with running("--port", "0") as (client, process):
+        host, port = client.base.removeprefix("http://").split(":")
+        # A page that reads, and one that does not.
+        with client.live("/state/session") as events, socket.create_connection((host, int(port))) as stalled:
+            authorization = f"Authorization: {client.headers['Authorization']}"
+            stalled.sendall(
+                f"GET /live?path=/state/nodes HTTP/1.1\r\nHost: {host}\r\n{authorization}\r\n\r\n".encode()
+            )
+            next(events)
+            process.send_signal(signal.SIGINT)
+            assert list(events) == []
+        process.wait(PATIENCE)
+        assert process.stderr is not None
+        said = process.stderr.read()
+        assert "Traceback" not in said
+        assert "ERROR" not in said
+
+
 def test_two_dashboards_of_one_node_use_two_ports_and_two_tokens(cli: Cli, node: nodes.NodeRecord) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

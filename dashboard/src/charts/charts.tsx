@@ -37,10 +37,12 @@ interface LinesProps {
   max?: number;
   min?: number;
   log?: boolean;
+  /** Whether all values are whole numbers. */
+  whole?: boolean;
   height?: number;
 }
 
-export function Lines({ label, x, series, unit, time, xName, max, min, log, height = 150 }: LinesProps) {
+export function Lines({ label, x, series, unit, time, xName, max, min, log, whole, height = 150 }: LinesProps) {
   const option = useMemo(
     () => (colors: Colors) => {
       const single = series.length === 1;
@@ -70,6 +72,7 @@ export function Lines({ label, x, series, unit, time, xName, max, min, log, heig
           interval: max === undefined ? undefined : max / 2,
           scale: min === undefined && max === undefined,
           splitNumber: 3,
+          minInterval: whole ? 1 : undefined,
           axisLine: { show: false },
           axisTick: { show: false },
           axisLabel: { color: colors.muted, fontSize: 11, formatter: unit },
@@ -90,7 +93,7 @@ export function Lines({ label, x, series, unit, time, xName, max, min, log, heig
         })),
       };
     },
-    [x, series, unit, time, xName, max, min, log],
+    [x, series, unit, time, xName, max, min, log, whole],
   );
   return <Frame height={height} label={label} option={option} />;
 }

@@ -1,7 +1,7 @@
 // Small parts that every page is made of.
 
 import { TextInput } from "@mantine/core";
-import { useEffect, useState, type ReactNode } from "react";
+import { useEffect, useState, useSyncExternalStore, type ReactNode } from "react";
 
 import * as format from "../format";
 import { useTitle, useTopic, type Topic } from "../live";
@@ -82,7 +82,7 @@ export function Pending({ topic, what }: { topic: Topic<unknown>; what: string }
   const session = useTopic<Session>("/state/session").data;
   if (topic.error !== undefined) {
     // The page says once that the node has ended, and keeps the last state in view.
-    if (topic.data !== undefined && session?.connected === false) return null;
+    if (session?.connected === false) return topic.data === undefined ? <Empty>No node is running.</Empty> : null;
     return (
       <div className="empty" role="status">
         <p className="error-text">
@@ -137,21 +137,38 @@ export function Search({ label, value, onChange }: SearchProps) {
   );
 }
 
-/** The current time in seconds, every second, for durations that grow. */
-export function useNow(): number {
-  const [now, setNow] = useState(() => Date.now() / 1000);
-  useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now() / 1000), 1000);
-    return () => clearInterval(timer);
-  }, []);
-  return now;
+// One clock for all durations that grow, which runs while there are any.
+const ticking = new Set<() => void>();
+let ticks: number | undefined;
+let now = Date.now() / 1000;
+
+function onTick(listener: () => void): () => void {
+  ticking.add(listener);
+  if (ticks === undefined) now = Date.now() / 1000;
+  ticks ??= window.setInterval(() => {
+    now = Date.now() / 1000;
+    for (const each of ticking) each();
+  }, 1000);
+  return () => {
+    ticking.delete(listener);
+    if (ticking.size > 0) return;
+    window.clearInterval(ticks);
+    ticks = undefined;
+  };
 }
 
+/** The time since a moment: until another one, or until now. */
 export function Since({ time, until }: { time: number | null; until?: number | null }) {
-  const now = useNow();
   if (!time) return <>–</>;
-  const seconds = (until || now) - time;
-  return <>{seconds < 0.001 ? "< 1 ms" : format.duration(seconds)}</>; // times are in milliseconds
+  return until ? <Seconds value={until - time} /> : <Growing since={time} />;
+}
+
+function Growing({ since }: { since: number }) {
+  return <Seconds value={useSyncExternalStore(onTick, () => now) - since} />;
+}
+
+function Seconds({ value }: { value: number }) {
+  return <>{value < 0.001 ? "< 1 ms" : format.duration(value)}</>; // times are in milliseconds
 }
 
 export function Bar({ share, label }: { share: number; label: string }) {

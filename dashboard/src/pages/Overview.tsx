@@ -99,6 +99,7 @@ function Charts({ history, data }: { history: History; data: Data }) {
         values={history.running}
         unit={format.count}
         min={0}
+        whole
       />
       {history.gpu.map((gpu) => (
         <Gpu key={gpu.index} gpu={gpu} time={time} />
@@ -115,9 +116,10 @@ interface MeasureProps {
   unit: (value: number) => string;
   max?: number;
   min?: number;
+  whole?: boolean;
 }
 
-function Measure({ name, about, time, values, unit, max, min }: MeasureProps) {
+function Measure({ name, about, time, values, unit, max, min, whole }: MeasureProps) {
   const series = useMemo(() => [{ name, values }], [name, values]);
   return (
     <Panel name={name} about={<b>{about}</b>}>
@@ -129,6 +131,7 @@ function Measure({ name, about, time, values, unit, max, min }: MeasureProps) {
         unit={unit}
         max={max || undefined}
         min={min}
+        whole={whole}
         height={128}
       />
     </Panel>

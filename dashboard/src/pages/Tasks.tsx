@@ -11,7 +11,7 @@ const seconds = (value: unknown) => (typeof value === "number" && value > 0 ? va
 
 const COLUMNS: Column<Row>[] = [
   nameColumn("name", "/tasks", "task_id", "Task"),
-  stateColumn("state", "task_id", taskName, 220),
+  stateColumn("state", "task_id", taskName, 240),
   plainColumn("type", { width: 130, hide: "widest", render: (row) => format.words(String(row.type)) }),
   plainColumn("worker_pid", { width: 84, number: true, label: "PID", hide: "wide" }),
   {

@@ -127,7 +127,20 @@ function bundles(row: Row): string {
 }
 
 const GROUP_COLUMNS: Column<Row>[] = [
-  { ...nameColumn("name", "/placement_groups", "placement_group_id"), render: (row) => groupName(row) },
+  {
+    key: "name",
+    label: "Name",
+    render: (row) => (
+      <Link
+        href={`/placement_groups/${String(row.placement_group_id)}`}
+        title={groupName(row)}
+        onClick={(event) => event.stopPropagation()}
+      >
+        {groupName(row)}
+      </Link>
+    ),
+    sort: groupName,
+  },
   stateColumn("state", "placement_group_id", groupName, 160),
   {
     key: "bundles",

@@ -201,10 +201,11 @@ function Canvas({ data, viewRef, onFollow, onOpen }: CanvasProps) {
         {tip && <Tip hit={tip} box={box.current} view={viewRef.current} />}
       </div>
       <div className="table-foot keys" id="timeline-keys">
-        <span>
+        <span className="narrow">Drag to pan, pinch to zoom, tap a task to open it.</span>
+        <span className="wide">
           <kbd>wheel</kbd> or <kbd>W</kbd> <kbd>S</kbd> zoom
         </span>
-        <span>
+        <span className="wide">
           <kbd>drag</kbd> or <kbd>A</kbd> <kbd>D</kbd> pan
         </span>
         <span className="wide">

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "react";
 
 import { pathOf, useTopic, type Topic } from "../live";
-import type { Timeline, TimelineEvent, TimelineTrack } from "../types";
+import type { Session, Timeline, TimelineEvent, TimelineTrack } from "../types";
 
 export const MOST_EVENTS = 20_000;
 const OVERLAP_S = 5; // of the time asked for again, for events that were recorded late
@@ -17,8 +17,18 @@ export function useTimeline(): Topic<Timeline> {
   const tracks = useRef(new Map<string, TimelineTrack>());
   const [merged, setMerged] = useState<Timeline | undefined>();
   const { data } = topic;
+  const address = useTopic<Session>("/state/session").data?.address;
+  const shown = useRef(address);
 
   useEffect(() => {
+    if (shown.current !== undefined && shown.current !== address) {
+      // Another node: its events have nothing to do with those of the last one.
+      known.current.clear();
+      tracks.current.clear();
+      setSince(null);
+      setMerged(undefined);
+    }
+    shown.current = address;
     if (!data) return;
     // Every update has all running events: one that is not in it has ended.
     for (const [key, event] of known.current) if (event.end === null) known.current.delete(key);
@@ -32,7 +42,7 @@ export function useTimeline(): Topic<Timeline> {
       dropped: Math.max(before?.dropped ?? 0, data.dropped) + dropped,
     }));
     if (since === null || data.now - since > ADVANCE_S) setSince(Math.floor(data.now - OVERLAP_S));
-  }, [data, since]);
+  }, [data, since, address]);
 
   return { data: merged, error: topic.error };
 }

@@ -66,7 +66,9 @@ def _ignored_options(command: Any) -> Any:
 
 
 def _note_ignored(_: click.Context, param: click.Parameter, value: Any) -> None:
-    if value is not None:
+    if value is not None and "dashboard" in param.opts[0]:
+        say(f"{param.opts[0]} is ignored: run `skate dashboard` for a dashboard of the node.")
+    elif value is not None:
         say(f"{param.opts[0]} is ignored: a Skate node opens no port and is the only one.")
 
 

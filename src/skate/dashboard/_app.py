@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -39,8 +39,6 @@ _NOT_BUILT: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8
 <a href="/state/overview">/state/overview</a>.</p></body></html>
 """
 
-logger = logging.getLogger(__name__)
-
 
 class Dashboard:
     """The dashboard of one node.
@@ -58,9 +56,10 @@ class Dashboard:
     ) -> None:
         self.node = node
         self.topics = Topics()
-        self.live = Live(self.topics, interval_s)
+        self._closing = asyncio.Event()
+        self.live = Live(self.topics, interval_s, self._closing)
         self.sampler = Sampler(node)
-        self._logs = Logs(node)
+        self._logs = Logs(node, self._closing)
         self._metrics = Metrics(node)
         self._actions = Actions(node)
         self._serve = Serve(node, self._metrics)
@@ -76,6 +75,10 @@ class Dashboard:
         """
         await self.node.start()
         self.sampler.start()
+
+    def end_streams(self) -> None:
+        """End all streams of events, because the server is about to end."""
+        self._closing.set()
 
     async def close(self) -> None:
         """Stop all computations, and end the connection."""

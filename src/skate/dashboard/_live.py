@@ -47,10 +47,14 @@ class Live:
     Args:
         topics: Computes them.
         interval_s: Seconds between two computations of a topic.
+        closing: Set at the end of the server, which ends all streams.
     """
 
-    def __init__(self, topics: Topics, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self, topics: Topics, interval_s: float = INTERVAL_S, closing: asyncio.Event | None = None
+    ) -> None:
         self._topics = topics
+        self._closing = closing
         self._interval_s = interval_s
         self._running: dict[str, _Topic] = {}
 
@@ -59,7 +63,7 @@ class Live:
         paths = list(dict.fromkeys(request.query_params.getlist("path")))
         if not paths or len(paths) > MOST_PATHS:
             raise Problem(400, f"Subscribe to 1 to {MOST_PATHS} topics, like /live?path=/state/overview.")
-        return EventStream(self._events(paths))
+        return EventStream(self._events(paths), self._closing)
 
     async def _events(self, paths: list[str]) -> AsyncGenerator[bytes, None]:
         client = _Client()
@@ -173,38 +177,51 @@ class EventStream(Response):
 
     Args:
         events: The events; the generator is closed at the end.
+        closing: Set at the end of the server, which ends the stream.
         send_timeout_s: Seconds that the client may take to read an event.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None], send_timeout_s: float = SEND_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        closing: asyncio.Event | None = None,
+        send_timeout_s: float = SEND_TIMEOUT_S,
+    ) -> None:
         super().__init__(media_type="text/event-stream")
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-store"
         self.headers["x-accel-buffering"] = "no"
         self._events = events
+        self._closing = closing or asyncio.Event()
         self._send_timeout_s = send_timeout_s
+        self._is_stalled = True  # until the first event is sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
         sending = asyncio.create_task(self._send_all(send))
         leaving = asyncio.create_task(_wait_for_disconnect(receive))
+        closing = asyncio.create_task(self._closing.wait())
         try:
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sending, leaving, closing), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, leaving):
+            for task in (sending, leaving, closing):
                 task.cancel()
-            results = await asyncio.gather(sending, leaving, return_exceptions=True)
+            results = await asyncio.gather(sending, leaving, closing, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
                 raise result
+        if self._closing.is_set() and not self._is_stalled:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         events = self._events
         try:
             async for chunk in events:
+                self._is_stalled = True
                 async with asyncio.timeout(self._send_timeout_s):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                self._is_stalled = False
         except (TimeoutError, OSError):
             return  # the connection is closed with the end of the response
         finally:

@@ -73,10 +73,12 @@ class Logs:
 
     Args:
         node: The node.
+        closing: Set at the end of the server, which ends all streams.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, closing: asyncio.Event | None = None) -> None:
         self._node = node
+        self._closing = closing
 
     def _folder(self) -> str:
         session = self._node.session
@@ -123,7 +125,7 @@ class Logs:
     async def follow(self, request: Request) -> Response:
         """Stream the lines that are added to a log."""
         file = self._path(request.path_params["name"])
-        return EventStream(self._new_lines(file))
+        return EventStream(self._new_lines(file), self._closing)
 
     async def _new_lines(self, path: str) -> AsyncGenerator[bytes, None]:
         with open(path, "rb") as file:  # noqa: ASYNC230 - a local file, which is open at once

@@ -26,6 +26,7 @@ __all__ = ["main", "run"]
 
 MOST_PORTS: Final = 50  # that are tried, one after the other
 GRACE_S: Final = 1  # for open connections at the end
+_OPEN_CONNECTIONS: Final = ("ASGI callable returned without completing response", "Cancel ")
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,12 @@ def _bind(host: str, port: int) -> socket.socket:
     raise OSError(errno.EADDRINUSE, f"All ports from {port} to {last} of {host} are in use.")
 
 
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Return whether a message of the server is more than the end of a connection that a client has left open."""
+    is_cancelled = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not is_cancelled and not record.getMessage().startswith(_OPEN_CONNECTIONS)
+
+
 class _Server(uvicorn.Server):
     """A server whose signals are handled by the process."""
 
@@ -110,10 +117,12 @@ async def _serve(
         timeout_graceful_shutdown=GRACE_S,
     )
     server = _Server(config)
+    logging.getLogger("uvicorn.error").addFilter(_is_worth_logging)
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         server.should_exit = True
+        dashboard.end_streams()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, stop)
