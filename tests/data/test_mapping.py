@@ -41,6 +41,12 @@ def test_flat_map_takes_generators() -> None:
     assert [row["id"] for row in numbers(2).flat_map(twice).take_all()] == [0, 0, 1, 1]
 
 
+def test_objects_without_an_arrow_type_reach_the_next_task() -> None:
+    made = numbers(4).map(lambda row: {"x": slice(row["id"])}).materialize()
+    assert made.take_all() == [{"x": slice(i)} for i in range(4)]
+    assert made.map(lambda row: {"stop": row["x"].stop}).take_all() == [{"stop": i} for i in range(4)]
+
+
 def test_filter_keeps_the_rows_for_which_it_is_true() -> None:
     assert [row["id"] for row in numbers(6).filter(lambda row: row["id"] % 2).take_all()] == [1, 3, 5]
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skate.data._block.tensors import object_array
+from skate.util.serialization import register_serializer
 
 # Types without nested values, which `pickle` writes ten times as fast as cloudpickle.
 _PLAIN = frozenset({bool, int, float, complex, str, bytes})
@@ -108,3 +109,16 @@ def _pickle(value: Any) -> bytes:
     # An instance of a class in the user's `__main__`, at any depth, needs cloudpickle.
     data: bytes = cloudpickle.dumps(value, protocol=5)
     return data
+
+
+def _schema_parts(schema: pa.Schema) -> tuple[list[pa.Field], dict[bytes, bytes] | None]:
+    return list(schema), schema.metadata
+
+
+def _make_schema(parts: tuple[list[pa.Field], dict[bytes, bytes] | None]) -> pa.Schema:
+    return pa.schema(*parts)
+
+
+# As pyarrow pickles schemas. Ray's pickler would write them in Arrow's format, in which types that are not registered
+# become those of their storage.
+register_serializer(pa.Schema, serializer=_schema_parts, deserializer=_make_schema)

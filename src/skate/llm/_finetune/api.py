@@ -311,12 +311,16 @@ def _count_gpus(workers: int | None) -> int:
 
 
 def _cpus_for(workers: int) -> int:
-    """Return the number of CPUs, and of threads, of each worker: an equal share of the free CPUs."""
+    """Return the number of CPUs, and of threads, of each worker: an equal share, but not more than a node has."""
     import skate
 
     if not skate.is_initialized():
         skate.init()
-    return max(1, int(skate.available_resources().get("CPU", 1)) // workers)
+    free = int(skate.available_resources().get("CPU", 1))
+    largest = max(
+        (int(node["Resources"].get("CPU", 0)) for node in skate.nodes() if node["Alive"]), default=free
+    )
+    return max(1, min(free // workers, largest))
 
 
 def _history(run_folder: Path) -> list[dict[str, Any]]:

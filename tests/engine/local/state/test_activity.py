@@ -41,6 +41,17 @@ def test_the_lists_of_a_summary_are_short(world: World) -> None:
     assert sum(found["tasks"].values()) == 3 * MAX_WAITING
 
 
+def test_placement_groups_that_wait_or_can_never_be_placed_are_in_a_summary(world: World) -> None:
+    driver = world.driver()
+    for name, cpus in (("placed", 2.0), ("waits", 1.0), ("too large", 99.0)):
+        driver.reserve({"CPU": cpus}, name=name)
+    waiting = driver.ask(Question.SUMMARY)["waiting"]
+    assert [(each["kind"], each["name"]) for each in waiting] == [
+        ("placement_group", "waits"),
+        ("placement_group", "too large"),
+    ]
+
+
 def events(driver: Process, asked: str) -> dict[str, Any]:
     found: dict[str, Any] = driver.ask(Question.TASK_EVENTS, text=asked)
     return found

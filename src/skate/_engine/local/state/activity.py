@@ -15,7 +15,7 @@ from skate._base.object_ref import ERROR, PENDING
 from skate._engine.common.resources import to_floats
 from skate._engine.common.states import PENDING_CREATION, QUEUED, WAITING
 from skate._engine.local.state import task_rows
-from skate._engine.local.state.records import Object, Task
+from skate._engine.local.state.records import Group, Object, Task
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
@@ -66,7 +66,7 @@ class Activity:
         found = [_waiting_row(task) for task in islice(tasks, MAX_WAITING)]
         found += [
             {"id": group.id, "name": group.name, "kind": "placement_group", "since": group.created}
-            for group in islice(machine.groups.pending, MAX_WAITING)
+            for group in islice(filter(_is_waiting, machine.groups.table.values()), MAX_WAITING)
         ]
         return found
 
@@ -127,6 +127,10 @@ class Activity:
             "total": len(objects),
             "mapped": sum(obj.size for obj in objects if obj.pinned),
         }
+
+
+def _is_waiting(group: Group) -> bool:
+    return group.state in ("PENDING", "INFEASIBLE")
 
 
 def _waiting_row(task: Task) -> dict[str, Any]:
