@@ -29,12 +29,15 @@ PROOF = {
     "09_language_model.py": r"skate llm chat out/model$",
     "10_tune.py": r"^\d+ epochs, of 384 without early stopping$",
     "11_finetune.py": r"^Norway: Oslo is the capital\.$",
+    "12_dashboard.py": r"^1,600,028 tokens$",
 }
 
 
-# A model with random weights instead of the real one, which takes minutes to train.
+# A model with random weights instead of the real one, which takes minutes to train; and less work to look at.
 ARGUMENTS = {
     ("09_language_model.py", "local"): ["--model", "tiny", "--passes", "2"],
+    ("12_dashboard.py", "local"): ["--seconds", "0.1"],
+    ("12_dashboard.py", "inline"): ["--seconds", "0.1"],
 }
 # The long one runs once: fine-tuning, tuning and serving have tests of their own on every engine.
 CASES = [
