@@ -431,6 +431,14 @@ ROWS: tuple[Row, ...] = (
         alone=True,
     ),
     Row(
+        name="dashboard_open",
+        title="tasks: fewer of them while a page of the dashboard is open",
+        program="dashboard",
+        unit="%",
+        bar=Bar(need=5, dream=2, absolute=True),
+        alone=True,
+    ),
+    Row(
         name="llm_16",
         title="llm: 135M parameters on the CPU, 16 streams",
         program="llm",
