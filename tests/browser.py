@@ -120,6 +120,12 @@ class Page:
     def text(self, selector: str) -> str:
         return str(self.run(f"document.querySelector({json.dumps(selector)}).innerText"))
 
+    def activate(self, selector: str) -> None:
+        """Wait for an element, and do what a click on it does."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.wait_for(found)
+        self.run(f"{found}.click()")
+
     def type(self, selector: str, text: str) -> None:
         """Type a text into an empty field, and press Enter."""
         self.run(

@@ -91,15 +91,17 @@ def wait_for_text(page: Page, text: str, selector: str = "body") -> None:
 def go_to(page: Page, path: str) -> None:
     """Click the link to a page, and wait for its data."""
     name, text = PAGES[path]
-    page.run(f"document.querySelector('nav.nav a[href={json.dumps(path)}]').click()")
+    page.activate(f"nav.nav a[href={json.dumps(path)}]")
     page.wait_for(f"document.querySelector('h1')?.innerText === {json.dumps(name)}")
     wait_for_text(page, text, "main")
 
 
 def click_button(page: Page, name: str, within: str = "body") -> None:
     """Click the first button or link with this text or label."""
-    page.run(f"""[...document.querySelectorAll({json.dumps(f"{within} button, {within} a")})].find((each) =>
-        each.innerText.trim() === {json.dumps(name)} || each.ariaLabel === {json.dumps(name)}).click()""")
+    found = f"""[...document.querySelectorAll({json.dumps(f"{within} button, {within} a")})].find((each) =>
+        each.innerText.trim() === {json.dumps(name)} || each.ariaLabel === {json.dumps(name)})"""
+    page.wait_for(found)
+    page.run(f"{found}.click()")
 
 
 def problems(page: Page) -> list[str]:
@@ -138,6 +140,7 @@ def test_no_page_has_a_serious_accessibility_problem(browser: str, url: str, wid
 def test_every_page_fits_a_phone_in_dark_mode(browser: str, url: str) -> None:
     page = Page(browser, width=390, dark=True)
     page.open(url)
+    page.wait_for("document.querySelector('nav.nav')")
     assert not page.run("document.querySelector('nav.nav').checkVisibility({visibilityProperty: true})")
     click_button(page, "Navigation")
     page.wait_for("document.querySelector('nav.nav').checkVisibility({visibilityProperty: true})")
@@ -155,7 +158,7 @@ def test_the_colours_can_be_switched_and_are_remembered(page: Page, url: str) ->
     page.open(url)
     wait_for_text(page, "Live")
     for wanted in ("light", "dark"):
-        page.run("document.querySelector('header [aria-label^=Colours]').click()")
+        page.activate("header [aria-label^=Colours]")
         page.wait_for(f"document.documentElement.dataset.mantineColorScheme === '{wanted}'")
     page.open(url)
     page.wait_for("document.documentElement.dataset.mantineColorScheme === 'dark'")
@@ -177,7 +180,7 @@ def test_why_something_waits_is_one_click_away(page: Page, url: str) -> None:
 def test_every_row_that_waits_says_why(page: Page, url: str, path: str) -> None:
     page.open(url + path)
     wait_for_text(page, PAGES[path][1], "main")
-    page.run("document.querySelector('main button.why').click()")
+    page.activate("main button.why")
     wait_for_text(page, "it never starts as it is", "[role=dialog]")
 
 
@@ -192,7 +195,7 @@ def test_a_task_is_searched_filtered_opened_and_cancelled(page: Page, url: str) 
     wait_for_text(page, "1 found", "[aria-label='All tasks']")
     page.press("Escape")
     wait_for_text(page, "6 found", "[aria-label='All tasks']")
-    page.run("document.querySelector('[aria-label=\"All tasks\"] tbody tr').click()")
+    page.activate("[aria-label='All tasks'] tbody tr")
     wait_for_text(page, "CPU", "[role=dialog]")
     task = fake_data.make_id("task", 3)
     assert page.run("location.pathname") == f"/tasks/{task}"
@@ -366,7 +369,7 @@ def test_an_empty_session_says_what_to_do(page: Page, url: str) -> None:
     page.open(url)
     wait_for_text(page, "Nothing waits")
     for path, (name, _) in PAGES.items():
-        page.run(f"document.querySelector('nav.nav a[href={json.dumps(path)}]').click()")
+        page.activate(f"nav.nav a[href={json.dumps(path)}]")
         page.wait_for(f"document.querySelector('h1')?.innerText === {json.dumps(name)}")
         if path != "/":
             page.wait_for("document.querySelector('main .empty pre')?.innerText")

@@ -94,7 +94,7 @@ def test_every_page_shows_what_runs(browser: str, url: str, width: int, dark: bo
     page = Page(browser, width=width, dark=dark)
     page.open(url)
     for path, text in PAGES.items():
-        page.run(f"document.querySelector('nav.nav a[href={json.dumps(path)}]').click()")
+        page.activate(f"nav.nav a[href={json.dumps(path)}]")
         page.wait_for(f"document.querySelector('main').innerText.includes({json.dumps(text)})")
         assert page.run("document.documentElement.scrollWidth") <= width, path
     assert "token" not in page.run("location.href")
@@ -105,9 +105,8 @@ def test_every_page_shows_what_runs(browser: str, url: str, width: int, dark: bo
 def test_a_task_that_waits_says_why(browser: str, url: str) -> None:
     page = Page(browser)
     page.open(url)
-    page.run("document.querySelector('nav.nav a[href=\"/tasks\"]').click()")
-    page.wait_for("document.querySelector('main button.why')")
-    page.run("document.querySelector('main button.why').click()")
+    page.activate("nav.nav a[href='/tasks']")
+    page.activate("main button.why")
     page.wait_for("document.querySelector('[role=dialog] ul')?.innerText.includes('has not returned it yet')")
     page.close()
 
