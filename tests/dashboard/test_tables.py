@@ -232,6 +232,7 @@ async def test_metrics_of_all_processes_are_exported(page: Page) -> None:
     Counter("dashboard_test", "Counted by a worker.").inc(4)
     response = await page.client.get("/metrics")
     assert "skate_dashboard_test_total 7.0" in response.text
+    assert 'skate_tasks{State="FINISHED"} ' in response.text
     assert response.headers["content-type"].startswith("text/plain")
 
 

@@ -100,6 +100,15 @@ class Observer:
             "workers": sum(row["is_alive"] for row in rows(self.engine, StateResource.WORKERS)),
         }
 
+    def counts(self) -> dict[str, Any]:
+        """Return resources and counts with any engine, including the unfinished actor calls."""
+        # Actors report their calls when they are asked, and the node counts them.
+        calls = self.task_events(0, 0, 0) or {}
+        found = self.summary()
+        if found is None:
+            found = self.count_rows()
+        return {**found, "tasks": Counter(found["tasks"]) + Counter(calls.get("unfinished_calls", {}))}
+
     def task_events(self, tasks_after: int, calls_after: int, limit: int) -> dict[str, Any] | None:
         """Return the tasks and calls that finished after these positions, and the unfinished ones."""
         return self.engine.observe(View.TASK_EVENTS, tasks_after, calls_after, limit)

@@ -7,7 +7,20 @@ from typing import Any
 import click
 
 from skate._api.nodes import UnusableFolderError
-from skate.cli import about, dashboard, inspection, jobs, lifecycle, listing, llm, logs, run, serve, tune
+from skate.cli import (
+    about,
+    dashboard,
+    inspection,
+    jobs,
+    lifecycle,
+    listing,
+    llm,
+    logs,
+    metrics,
+    run,
+    serve,
+    tune,
+)
 from skate.cli.script import Handover
 from skate.exceptions import RayError
 
@@ -59,6 +72,7 @@ for _command in (
     inspection.why,
     inspection.debug,
     dashboard.dashboard,
+    metrics.metrics,
     jobs.job,
     serve.serve,
     tune.tune,
