@@ -9,6 +9,7 @@ import click
 from skate._api.nodes import UnusableFolderError
 from skate.cli import (
     about,
+    actors,
     dashboard,
     inspection,
     jobs,
@@ -66,6 +67,7 @@ for _command in (
     listing.get,
     listing.summary,
     logs.logs,
+    actors.kill_actor,
     inspection.memory,
     inspection.timeline,
     inspection.stack,
