@@ -18,6 +18,7 @@ from skate.cli import (
     llm,
     logs,
     metrics,
+    microbenchmark,
     run,
     serve,
     tune,
@@ -80,6 +81,7 @@ for _command in (
     tune.tune,
     llm.llm,
     about.doctor,
+    microbenchmark.microbenchmark,
     about.version,
 ):
     main.add_command(_command)
