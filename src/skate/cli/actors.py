@@ -7,11 +7,12 @@ import click
 from skate._api import nodes
 from skate._api.actor_lookup import ActorLookupError
 from skate._api.observer import Observer
+from skate.cli import candidates
 from skate.cli.output import address_option, say
 
 
 @click.command("kill-actor")
-@click.argument("name_or_id")
+@click.argument("name_or_id", shell_complete=candidates.actors)
 @click.option("--namespace", help="The namespace of the name. Default: any.")
 @click.option(
     "--no-restart/--restart",

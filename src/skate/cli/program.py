@@ -10,6 +10,7 @@ from skate._api.nodes import UnusableFolderError
 from skate.cli import (
     about,
     actors,
+    completion,
     dashboard,
     inspection,
     jobs,
@@ -82,6 +83,7 @@ for _command in (
     llm.llm,
     about.doctor,
     microbenchmark.microbenchmark,
+    completion.completion,
     about.version,
 ):
     main.add_command(_command)
