@@ -105,13 +105,13 @@ def _put_large(ray: Any) -> tuple[Step, float]:
 
 
 def _get_large(ray: Any) -> tuple[Step, float]:
-    @ray.remote
     def make(size: int) -> Any:
         import numpy
 
         return numpy.ones(size, dtype=numpy.uint8)
 
-    refs = [make.remote(LARGE) for _ in range(2)]
+    task = ray.remote(make)
+    refs = [task.remote(LARGE) for _ in range(2)]
     ray.wait(refs, num_returns=len(refs))
     turn = itertools.cycle(refs)
     return lambda: ray.get(next(turn))[-1], 1
@@ -132,20 +132,18 @@ def _wait_1k(ray: Any) -> tuple[Step, float]:
 
 
 def _nothing(ray: Any) -> Any:
-    @ray.remote
     def nothing() -> bytes:
         return b"ok"
 
-    return nothing
+    return ray.remote(nothing)
 
 
 def _actor(ray: Any) -> Any:
-    @ray.remote(num_cpus=0)
     class Plain:
         def answer(self) -> bytes:
             return b"ok"
 
-    return Plain.remote()
+    return ray.remote(num_cpus=0)(Plain).remote()
 
 
 ROWS: Final = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from importlib.resources import files
 from typing import Any
 
 import click
@@ -34,12 +35,16 @@ TEXT = "text"
     show_default=True,
     help="The output format; `text` is the format of Prometheus.",
 )
+@click.option("--grafana", is_flag=True, help="Write a dashboard for Grafana instead, which needs no node.")
 @address_option
-def metrics(filters: tuple[str, ...], format_: str, address: str) -> None:
+def metrics(filters: tuple[str, ...], format_: str, grafana: bool, address: str) -> None:
     """Write the metrics of the node, of all libraries and of your programs.
 
     The dashboard serves the same for Prometheus, at /metrics.
     """
+    if grafana:
+        click.echo(files("skate.dashboard").joinpath("grafana.json").read_text("utf-8"), nl=False)
+        return
     with nodes.observe(address) as engine:
         found = session_metrics.read_all(Observer(engine, lambda: None))
     if filters:
