@@ -19,9 +19,10 @@ from skate._version import __version__
 if TYPE_CHECKING:
     from skate._engine.abc import Engine
 
-__all__ = ["Observer", "attach", "memory_usage", "of_this_process"]
+__all__ = ["MemoryUsage", "Observer", "attach", "memory_usage", "of_this_process"]
 
 memory_usage = machine_memory.usage
+MemoryUsage = machine_memory.Usage
 
 
 class Observer:

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from skate._api import nodes, session_metrics
+from skate._api import nodes
 from skate._api.observer import Observer
 from skate.cli.output import JSON, TABLE, address_option, say, write_json, write_table
+from skate.util import _session_metrics
 from skate.util._metrics_export import export_name, exposition, quantiles
 from skate.util._metrics_store import Series
 from skate.util.metrics import PREFIX
@@ -46,7 +47,7 @@ def metrics(filters: tuple[str, ...], format_: str, grafana: bool, address: str)
         click.echo(files("skate.dashboard").joinpath("grafana.json").read_text("utf-8"), nl=False)
         return
     with nodes.observe(address) as engine:
-        found = session_metrics.read_all(Observer(engine, lambda: None))
+        found = _session_metrics.read_all(Observer(engine, lambda: None))
     if filters:
         found = [each for each in found if any(_matches(_name(each), text) for text in filters)]
     if format_ == JSON:

@@ -64,13 +64,13 @@ def families_in(*holders: object) -> tuple[Family, ...]:
 
 def declared_groups() -> list[Group]:
     """Return all metrics that Skate declares."""
-    from skate._api import session_metrics
     from skate.serve._batching.metrics import BatchMetrics
     from skate.serve._controller import metrics as controller
     from skate.serve._multiplex.metrics import ModelMetrics
     from skate.serve._observability import metrics as requests
     from skate.serve._observability import observers
     from skate.serve.llm._server.metrics import ServerMetrics
+    from skate.util import _session_metrics
 
     def no_requests() -> int:
         return 0
@@ -79,7 +79,7 @@ def declared_groups() -> list[Group]:
     proxies = (requests.ProxyMetrics(protocol, no_requests) for protocol in ("http", "grpc"))
     # Declaring a metric records nothing, so these objects leave no values.
     return [
-        Group("Node", session_metrics.NODE_FAMILIES, ("Name", "State")),
+        Group("Node", _session_metrics.NODE_FAMILIES, ("Name", "State")),
         Group("Serve: requests", families_in(*proxies), ("application", "route")),
         Group("Serve: deployments", families_in(observers, requests), deployment),
         Group("Serve: controller", families_in(controller), (*deployment, "node_id")),

@@ -8,8 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from skate._api import session_metrics
 from skate.dashboard._node import Node
+from skate.util import _session_metrics
 from skate.util._metrics_export import CONTENT_TYPE, exposition
 from skate.util._metrics_store import Series
 from skate.util.metrics import PREFIX
@@ -33,11 +33,11 @@ class Metrics:
 
     async def _read(self) -> list[Series]:
         session = self._node.session
-        return [] if session is None else await self._node.run(session_metrics.read_recorded, session)
+        return [] if session is None else await self._node.run(_session_metrics.read_recorded, session)
 
     async def respond(self, _: Request) -> Response:
         """Answer GET /metrics."""
-        text = exposition(await self._node.ask(session_metrics.read_all), PREFIX)
+        text = exposition(await self._node.ask(_session_metrics.read_all), PREFIX)
         return Response(text.encode("utf-8", "replace"), media_type=CONTENT_TYPE)
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from skate._base import memory
+from skate._api.observer import MemoryUsage, Observer, memory_usage
 from skate.util._metrics_store import Family, Series, collect
-
-if TYPE_CHECKING:
-    from skate._api.observer import Observer
 
 __all__ = ["NODE_FAMILIES", "node_series", "read_all", "read_recorded"]
 
@@ -43,7 +40,7 @@ NODE_FAMILIES: Final = (
 def read_all(observer: Observer) -> list[Series]:
     """Return the metrics of a session: `/metrics` of the dashboard and `skate metrics` show these."""
     recorded = read_recorded(observer.session) if observer.is_local else []
-    return [*node_series(observer.counts(), memory.usage()), *recorded]
+    return [*node_series(observer.counts(), memory_usage()), *recorded]
 
 
 def read_recorded(session: str) -> list[Series]:
@@ -58,7 +55,7 @@ def read_recorded(session: str) -> list[Series]:
         return []  # nothing was recorded
 
 
-def node_series(counts: Mapping[str, Any], machine: memory.Usage | None) -> list[Series]:
+def node_series(counts: Mapping[str, Any], machine: MemoryUsage | None) -> list[Series]:
     """Return the series of a node.
 
     Args:
@@ -68,7 +65,7 @@ def node_series(counts: Mapping[str, Any], machine: memory.Usage | None) -> list
     return list(_node_series(counts, machine))
 
 
-def _node_series(counts: Mapping[str, Any], machine: memory.Usage | None) -> Iterator[Series]:
+def _node_series(counts: Mapping[str, Any], machine: MemoryUsage | None) -> Iterator[Series]:
     for family, states in ((_TASKS, counts["tasks"]), (_ACTORS, counts["actors"])):
         for state, number in states.items():
             yield Series(family, (("State", state),), [number])
