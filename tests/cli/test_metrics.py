@@ -67,7 +67,3 @@ def test_people_read_a_table(cli: Cli, recorded: None) -> None:
     assert lines[0] == ["NAME", "KIND", "TAGS", "VALUE"]
     assert lines[1] == ["skate_cli_jobs_total", "counter", "kind=a", "3"]
     assert lines[2][:5] == ["skate_cli_time", "histogram", "-", "1", "values,"]
-
-
-def test_without_a_node_there_is_nothing_to_read(cli: Cli) -> None:
-    assert "No Skate node is running" in cli("metrics", status=1).err

@@ -1,7 +1,7 @@
 """Candidates of shell completion: ids and names from the node, and files.
 
-The shell waits for these, so they ask only a node of this machine, and nothing that is slow to import. An error means
-that there are no candidates: a message would disturb the line that the user edits.
+The shell waits for them, so they ask only a node on this machine, and import nothing that is slow. After an error there
+are no candidates: a message would disturb the line that the user edits.
 """
 
 from __future__ import annotations

@@ -58,14 +58,16 @@ def microbenchmark(
     if with_ray and find_spec("ray") is None:
         raise click.ClickException("--ray needs Ray: pip install ray")
     rows = measurements.available_rows(names)
-    if not rows or (not names and len(rows) < len(measurements.ROWS)):
-        say("The rows with large objects need numpy: pip install numpy")
+    if not rows:
+        raise click.ClickException(f"{' and '.join(names)} needs numpy: pip install numpy")
+    if len(rows) < (len(set(names)) or len(measurements.ROWS)):
+        say("The rows with large objects are left out, because they need numpy: pip install numpy")
     options: dict[str, Any] = {"names": [row.name for row in rows], "seconds": seconds, "num_cpus": num_cpus}
     found: list[Measurement] = []
-    for each in measurements.run("skate", **options) if rows else ():
+    for each in measurements.run("skate", **options):
         found.append(each)
         say(f"{len(found)} of {counted(len(rows), 'row')}: {each.name}")
-    on_ray = _measure_ray(options) if with_ray and rows else {}
+    on_ray = _measure_ray(options) if with_ray else {}
     if format_ == JSON:
         write_json([_describe(each, on_ray.get(each.name)) for each in found])
     else:
