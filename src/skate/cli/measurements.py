@@ -32,7 +32,7 @@ class Row:
     """A row of the benchmark.
 
     Attributes:
-        name: Its name; rows of `make bench` with the same name do the same work.
+        name: Its name; `make bench` has rows with these names, with larger arrays and longer measurements.
         unit: The unit of the rate, per second.
         about: Description of the work.
         prepare: Returns the step to repeat for a module with Ray's API, and the number of units in a step.
