@@ -151,9 +151,10 @@ format: $(VENV)/.test ## let ruff fix and format what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.frameworks ## write docs/reference and the diagram of the packages from the code
+docs: $(VENV)/.frameworks ## write docs/reference, the diagram of the packages and the Grafana dashboard from the code
 	$(BIN)/python docs/reference/generate.py
 	$(BIN)/python docs/package_diagram.py
+	$(BIN)/python -m skate.dashboard._grafana
 
 # Users need no Node: the built page is part of the repository, and tests check that it was built from these sources.
 dashboard: ## build the page of the dashboard with Node (20.19 or newer) into src/skate/dashboard/static

@@ -22,6 +22,7 @@ BEGIN, END = "<!-- package diagram: generated -->", "<!-- end of package diagram
 # Packages in the diagram, and what each holds. A module belongs to the longest prefix; other modules are the API.
 PACKAGES = {
     "skate.cli": "command line",
+    "skate.dashboard": "page in the browser",
     "skate.llm": "language models",
     "skate.serve": "serving",
     "skate.tune": "hyper-parameter search",
@@ -49,9 +50,8 @@ PLACED = {
     "skate.job_submission": "skate.util",
     "skate.serve.scripts": "skate.cli",
     "skate.util._metrics_cells": "skate",
-    "skate.util._metrics_server": "skate",
+    "skate.util._metrics_export": "skate",
     "skate.util._metrics_store": "skate",
-    "skate.util._metrics_text": "skate",
     "skate.util._session": "skate",
     "skate.util.check_serialize": "skate",
     "skate.util.metrics": "skate",

@@ -182,6 +182,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate.serve.llm": SHARED | LIBRARIES | {"skate.llm"},
     "skate.data.llm": SHARED | LIBRARIES | {"skate.llm"},
     "skate.dashboard": SHARED | LIBRARIES | {"skate.serve._controller"},
+    # It shows the metrics that all parts of Serve declare.
+    "skate.dashboard._grafana": SHARED
+    | SERVING
+    | {"skate.serve._controller", "skate.serve.llm"}
+    | {f"skate.serve.{part}" for part in ("_batching", "_multiplex", "_observability")},
     "skate.cli": SHARED
     | LIBRARIES
     | {"skate.serve._build", "skate.serve._controller", "skate.serve._schema"}

@@ -152,7 +152,17 @@ def test_status_shows_resources_and_who_uses_them(cli: Cli, node: nodes.NodeReco
 
 
 def test_without_a_node_a_command_says_how_to_get_one(cli: Cli) -> None:
-    for command in (["status"], ["list", "actors"], ["memory"], ["timeline"], ["stack"], ["logs"], ["debug"]):
+    for command in (
+        ["status"],
+        ["list", "actors"],
+        ["kill-actor", "x"],
+        ["memory"],
+        ["metrics"],
+        ["timeline"],
+        ["stack"],
+        ["logs"],
+        ["debug"],
+    ):
         done = cli(*command, status=1)
         assert done.out == ""
         assert done.err.startswith("Error: No Skate node is running")

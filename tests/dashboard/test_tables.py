@@ -203,7 +203,13 @@ async def test_an_actor_is_killed_and_a_task_cancelled(page: Page) -> None:
     assert await page.post(f"/actions/actors/{id}/kill") == {"killed": id}
     with pytest.raises(skate.exceptions.ActorDiedError):
         skate.get(worker.pid.remote())
-    await page.post("/actions/actors/00/kill", status=404)
+    refused = await page.post("/actions/actors/00/kill", status=404)
+    assert refused["detail"].startswith("No living actor has the name or the id '00'.")
+
+    phoenix = Worker.options(max_restarts=1, max_task_retries=-1).remote()
+    before = skate.get(phoenix.pid.remote())
+    await page.post(f"/actions/actors/{phoenix._actor_id.hex()}/kill?restart=1")
+    eventually(lambda: skate.get(phoenix.pid.remote()) != before)
 
     signal = Signal.remote()
 
@@ -232,6 +238,7 @@ async def test_metrics_of_all_processes_are_exported(page: Page) -> None:
     Counter("dashboard_test", "Counted by a worker.").inc(4)
     response = await page.client.get("/metrics")
     assert "skate_dashboard_test_total 7.0" in response.text
+    assert 'skate_tasks{State="FINISHED"} ' in response.text
     assert response.headers["content-type"].startswith("text/plain")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import skate._engine as engines
+from skate._api.actor_lookup import find_actor
 from skate._base import memory as machine_memory
 from skate._base.creation_sites import read_sites
 from skate._base.ids import ACTOR_SIZE, GROUP_SIZE, OBJECT_SIZE, TASK_SIZE, object_id
@@ -18,9 +19,10 @@ from skate._version import __version__
 if TYPE_CHECKING:
     from skate._engine.abc import Engine
 
-__all__ = ["Observer", "attach", "memory_usage", "of_this_process"]
+__all__ = ["MemoryUsage", "Observer", "attach", "memory_usage", "of_this_process"]
 
 memory_usage = machine_memory.usage
+MemoryUsage = machine_memory.Usage
 
 
 class Observer:
@@ -100,6 +102,15 @@ class Observer:
             "workers": sum(row["is_alive"] for row in rows(self.engine, StateResource.WORKERS)),
         }
 
+    def counts(self) -> dict[str, Any]:
+        """Return resources and counts with any engine, including the unfinished actor calls."""
+        # Actors report their calls when they are asked, and the node counts them.
+        calls = self.task_events(0, 0, 0) or {}
+        found = self.summary()
+        if found is None:
+            found = self.count_rows()
+        return {**found, "tasks": Counter(found["tasks"]) + Counter(calls.get("unfinished_calls", {}))}
+
     def task_events(self, tasks_after: int, calls_after: int, limit: int) -> dict[str, Any] | None:
         """Return the tasks and calls that finished after these positions, and the unfinished ones."""
         return self.engine.observe(View.TASK_EVENTS, tasks_after, calls_after, limit)
@@ -161,13 +172,25 @@ class Observer:
 
     # ------------------------------------------------------------ actions
 
-    def kill_actor(self, id: str) -> bool:
-        """Kill an actor for good; return False if it does not exist or is dead."""
-        rows = [row for row in self.engine.state(Table.ACTORS) if row["actor_id"].hex() == id]
-        if not rows or rows[0]["state"] == "DEAD":
-            return False
-        self.engine.kill(rows[0]["actor_id"], no_restart=True)
-        return True
+    def kill_actor(
+        self, name_or_id: str, *, namespace: str | None = None, no_restart: bool = True
+    ) -> dict[str, Any]:
+        """Kill an actor; return its row as it was before.
+
+        Args:
+            name_or_id: The name of the actor, or its id.
+            namespace: The namespace of the name; None for any.
+            no_restart: Whether the actor ends for good, even if it could be restarted.
+
+        Raises:
+            ActorLookupError: No living actor has this name or id, or several have it.
+        """
+        row = find_actor(self.engine.state(Table.ACTORS), name_or_id, namespace)
+        self.engine.kill(row["actor_id"], no_restart=no_restart)
+        self.engine.state(
+            Table.ACTORS
+        )  # its answer shows that the node has the message, so the connection may end
+        return row
 
     def cancel_task(self, id: str, *, force: bool) -> None:
         """Cancel a task or an actor call, and what it has started.

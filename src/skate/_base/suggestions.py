@@ -13,9 +13,18 @@ def closest(word: str, words: Iterable[str], *, alike: float = ALIKE) -> str | N
     >>> closest("num_cpu", ["num_cpus", "num_gpus", "name"])
     'num_cpus'
     """
+    return next(iter(nearest(word, words, count=1, alike=alike)), None)
+
+
+def nearest(word: str, words: Iterable[str], *, count: int = 3, alike: float = ALIKE) -> list[str]:
+    """Return the words most similar to `word`, the most similar first.
+
+    >>> nearest("num_cpu", ["num_cpus", "num_gpus", "name"])
+    ['num_cpus', 'num_gpus']
+    """
     import difflib  # used for errors only
 
-    return next(iter(difflib.get_close_matches(word, list(words), 1, alike)), None)
+    return difflib.get_close_matches(word, list(words), count, alike)
 
 
 def did_you_mean(word: str, words: Iterable[str], *, alike: float = ALIKE) -> str:

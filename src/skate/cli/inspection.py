@@ -14,6 +14,7 @@ import click
 
 import skate
 from skate._api import nodes
+from skate.cli import candidates
 from skate.cli.output import (
     TABLE,
     address_option,
@@ -192,7 +193,7 @@ def _handles_signal(pid: int, number: int) -> bool:
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=candidates.waiting_tasks)
 @address_option
 def why(id: str, address: str) -> None:
     """Explain what a task or an object waits for.

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from skate.cli import candidates
 from skate.cli.output import TABLE, address_option, format_option, say, write_block, write_json, write_table
 from skate.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
@@ -119,7 +120,7 @@ def list_(format_: str, address: str) -> None:
 
 
 @job.command()
-@click.argument("id")
+@click.argument("id", shell_complete=candidates.jobs)
 @format_option
 @address_option
 def status(id: str, format_: str, address: str) -> None:
@@ -132,7 +133,7 @@ def status(id: str, format_: str, address: str) -> None:
 
 
 @job.command()
-@click.argument("id")
+@click.argument("id", shell_complete=candidates.jobs)
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
 @address_option
 def logs(id: str, follow: bool, address: str) -> None:
@@ -149,7 +150,7 @@ def logs(id: str, follow: bool, address: str) -> None:
 
 
 @job.command()
-@click.argument("id")
+@click.argument("id", shell_complete=candidates.jobs)
 @address_option
 def stop(id: str, address: str) -> None:
     """Stop a running job."""
@@ -158,7 +159,7 @@ def stop(id: str, address: str) -> None:
 
 
 @job.command()
-@click.argument("id")
+@click.argument("id", shell_complete=candidates.jobs)
 @address_option
 def delete(id: str, address: str) -> None:
     """Delete the record and the log of a job that has ended."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from skate._base.suggestions import did_you_mean
+from skate.cli import candidates
 from skate.cli.output import (
     TABLE,
     address_option,
@@ -71,7 +72,7 @@ def _resource_argument(members: list[Any]) -> Callable[[F], F]:
         hint = did_you_mean(text, words)
         raise click.BadParameter(f"{value!r} is none of {', '.join(words)}.{hint}", ctx=ctx, param=param)
 
-    return click.argument("resource", callback=member)
+    return click.argument("resource", callback=member, shell_complete=candidates.one_of(words))
 
 
 def parse_filter(text: str) -> Filter:
@@ -134,7 +135,7 @@ def list_(
 
 @click.command()
 @_resource_argument(_WITH_ID)
-@click.argument("id")
+@click.argument("id", shell_complete=candidates.resource_ids)
 @format_option
 @address_option
 def get(resource: StateResource, id: str, format_: str, address: str) -> None:

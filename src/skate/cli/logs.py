@@ -6,6 +6,7 @@ from fnmatch import fnmatch
 
 import click
 
+from skate.cli import candidates
 from skate.cli.output import address_option, say
 from skate.util.state import get_log, list_logs
 
@@ -13,7 +14,7 @@ DEFAULT_TAIL = 1000
 
 
 @click.command()
-@click.argument("glob", required=False)
+@click.argument("glob", required=False, shell_complete=candidates.log_names)
 @click.option("--actor", "actor_id", metavar="ID", help="The log of this actor's process.")
 @click.option("--task", "task_id", metavar="ID", help="The log of the worker that ran this task.")
 @click.option("--pid", type=int, help="The log of this worker.")

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from skate.cli import candidates
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 TABLE, JSON, YAML = "table", "json", "yaml"
@@ -32,6 +34,7 @@ def address_option(command: F) -> F:
         envvar=["SKATE_ADDRESS", "RAY_ADDRESS"],
         default="auto",
         show_default=True,
+        shell_complete=candidates.addresses,
         help="The node: `auto`, or the folder of a session.",
     )(command)
 

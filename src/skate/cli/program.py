@@ -7,7 +7,23 @@ from typing import Any
 import click
 
 from skate._api.nodes import UnusableFolderError
-from skate.cli import about, dashboard, inspection, jobs, lifecycle, listing, llm, logs, run, serve, tune
+from skate.cli import (
+    about,
+    actors,
+    completion,
+    dashboard,
+    inspection,
+    jobs,
+    lifecycle,
+    listing,
+    llm,
+    logs,
+    metrics,
+    microbenchmark,
+    run,
+    serve,
+    tune,
+)
 from skate.cli.script import Handover
 from skate.exceptions import RayError
 
@@ -53,17 +69,21 @@ for _command in (
     listing.get,
     listing.summary,
     logs.logs,
+    actors.kill_actor,
     inspection.memory,
     inspection.timeline,
     inspection.stack,
     inspection.why,
     inspection.debug,
     dashboard.dashboard,
+    metrics.metrics,
     jobs.job,
     serve.serve,
     tune.tune,
     llm.llm,
     about.doctor,
+    microbenchmark.microbenchmark,
+    completion.completion,
     about.version,
 ):
     main.add_command(_command)

@@ -6,6 +6,7 @@ import os
 
 import click
 
+from skate.cli import candidates
 from skate.cli.script import Handover, Script
 
 ENGINES = ("inline", "local", "ray")
@@ -24,8 +25,8 @@ class NoSuchFile(click.ClickException):
     "--engine", type=click.Choice(ENGINES), help="The engine to run on. Default: SKATE_ENGINE, or local."
 )
 @click.option("--address", help="The node or cluster to use, like `auto` or `ray://host:10001`.")
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.argument("script", shell_complete=candidates.files)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=candidates.files)
 def run(
     script: str, arguments: tuple[str, ...], is_module: bool, engine: str | None, address: str | None
 ) -> None:

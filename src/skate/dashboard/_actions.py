@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from skate._api.actor_lookup import ActorLookupError
 from skate.dashboard._node import Node
 from skate.dashboard._topics import Problem, flag
 
@@ -31,9 +32,12 @@ class Actions:
 
     async def _kill(self, request: Request) -> Response:
         id = request.path_params["id"]
-        if not await self._node.ask(lambda node: node.kill_actor(id)):
-            raise Problem(404, f"There is no living actor {id}.")
-        return JSONResponse({"killed": id})
+        restart = flag(request.query_params, "restart")
+        try:
+            row = await self._node.ask(lambda node: node.kill_actor(id, no_restart=not restart))
+        except ActorLookupError as error:
+            raise Problem(404, str(error)) from error
+        return JSONResponse({"killed": row["actor_id"].hex()})
 
     async def _cancel(self, request: Request) -> Response:
         id = request.path_params["id"]

@@ -13,10 +13,11 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from skate.dashboard._metrics import Metrics, Rates, Totals, quantiles
+from skate.dashboard._metrics import Metrics, Rates, Totals
 from skate.dashboard._node import Node
 from skate.dashboard._serve import Serve
 from skate.dashboard._topics import Problem
+from skate.util._metrics_export import quantiles
 
 __all__ = ["LLM"]
 

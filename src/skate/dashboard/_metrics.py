@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from skate.dashboard._node import Node
+from skate.util import _session_metrics
 from skate.util._metrics_export import CONTENT_TYPE, exposition
-from skate.util._metrics_store import Series, collect
+from skate.util._metrics_store import Series
+from skate.util.metrics import PREFIX
 
-__all__ = ["Metrics", "Rates", "Totals", "quantiles"]
-
-PREFIX = "skate_"
+__all__ = ["Metrics", "Rates", "Totals"]
 
 
 class Metrics:
@@ -30,28 +28,17 @@ class Metrics:
         self._node = node
 
     async def series(self) -> list[Series]:
-        """Return all series, at most a second old."""
+        """Return what the libraries have recorded, at most a second old."""
         return await self._node.share("metrics", self._read)
 
     async def _read(self) -> list[Series]:
         session = self._node.session
-        if session is None:
-            return []
-        folder = Path(session) / "metrics"
-        return await self._node.run(_collect, folder)
+        return [] if session is None else await self._node.run(_session_metrics.read_recorded, session)
 
     async def respond(self, _: Request) -> Response:
         """Answer GET /metrics."""
-        self._node.observer  # noqa: B018 - raises if there is no node
-        text = exposition(await self.series(), PREFIX)
+        text = exposition(await self._node.ask(_session_metrics.read_all), PREFIX)
         return Response(text.encode("utf-8", "replace"), media_type=CONTENT_TYPE)
-
-
-def _collect(folder: Path) -> list[Series]:
-    try:
-        return collect(folder)
-    except FileNotFoundError:
-        return []  # nothing was recorded
 
 
 class Totals:
@@ -86,26 +73,6 @@ class Totals:
     def tags_of(self, name: str) -> list[tuple[str, ...]]:
         """Return the tags with which a metric was recorded."""
         return [tags for family, tags in self._found if family == name]
-
-
-def quantiles(boundaries: list[float], counts: list[float]) -> dict[str, float | None]:
-    """Return the median and two high quantiles of a histogram, interpolated within their buckets."""
-    return {f"p{share}": _quantile(boundaries, counts, share / 100) for share in (50, 90, 99)}
-
-
-def _quantile(boundaries: list[float], counts: list[float], share: float) -> float | None:
-    total = sum(counts)
-    if not total:
-        return None
-    wanted = share * total
-    for index, below in enumerate(accumulate(counts)):
-        if below >= wanted and counts[index]:
-            if index >= len(boundaries):
-                return boundaries[-1] if boundaries else None  # above all boundaries
-            lower = boundaries[index - 1] if index else 0.0
-            inside = (wanted - (below - counts[index])) / counts[index]
-            return lower + inside * (boundaries[index] - lower)
-    return None
 
 
 class Rates:

@@ -9,8 +9,9 @@ from typing import Any, Final
 from starlette.datastructures import QueryParams
 
 from skate._api.observer import Observer
-from skate.dashboard._metrics import Metrics, Rates, Totals, quantiles
+from skate.dashboard._metrics import Metrics, Rates, Totals
 from skate.dashboard._node import Node
+from skate.util._metrics_export import quantiles
 from skate.util.state._rows import rows
 from skate.util.state.common import StateResource
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from skate.util._metrics_store import Family, Series, Tags
 from skate.util.node import LOOPBACK
 
-__all__ = ["CONTENT_TYPE", "MetricsServer", "exposition"]
+__all__ = ["CONTENT_TYPE", "MetricsServer", "export_name", "exposition", "quantiles"]
 
 # Requests with other host names are rejected: a web page in the user's browser could make them (DNS rebinding).
 _HOSTS: Final = frozenset((LOOPBACK, "localhost"))
@@ -90,7 +90,7 @@ def exposition(found: Iterable[Series], prefix: str) -> str:
     families: dict[str, Family] = {}
     samples: dict[str, dict[Tags, list[float]]] = {}
     for series in sorted(found, key=lambda one: (one.family.name, one.tags)):
-        name = _export_name(series.family, prefix)
+        name = export_name(series.family, prefix)
         family = families.setdefault(name, series.family)
         if (family.kind, family.boundaries) != (series.family.kind, series.family.boundaries):
             logger.warning("Metric %s has conflicting declarations; only %s is exported", name, family)
@@ -122,9 +122,30 @@ def _sample_lines(name: str, family: Family, tags: Tags, values: list[float]) ->
     yield f"{name}_count{_labels(tags)} {_number(counts[-1])}"
 
 
-def _export_name(family: Family, prefix: str) -> str:
+def export_name(family: Family, prefix: str) -> str:
+    """Return the name of a metric in the text; those of a histogram have a further suffix."""
     name = prefix + family.name
     return f"{name}_total" if family.kind == "counter" and not name.endswith("_total") else name
+
+
+def quantiles(boundaries: list[float], counts: list[float]) -> dict[str, float | None]:
+    """Return the median and two high quantiles of a histogram, interpolated within their buckets."""
+    return {f"p{share}": _quantile(boundaries, counts, share / 100) for share in (50, 90, 99)}
+
+
+def _quantile(boundaries: list[float], counts: list[float], share: float) -> float | None:
+    total = sum(counts)
+    if not total:
+        return None
+    wanted = share * total
+    for index, below in enumerate(accumulate(counts)):
+        if below >= wanted and counts[index]:
+            if index >= len(boundaries):
+                return boundaries[-1] if boundaries else None  # above all boundaries
+            lower = boundaries[index - 1] if index else 0.0
+            inside = (wanted - (below - counts[index])) / counts[index]
+            return lower + inside * (boundaries[index] - lower)
+    return None
 
 
 def _label(tag: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from skate.cli import candidates
 from skate.cli.llm.settings import parse_settings
 from skate.cli.output import format_option, say, write_row
 
@@ -47,7 +48,7 @@ def _model_arguments(command: F) -> F:
         show_default=True,
         help="What runs the model. auto is vLLM if it is installed and there is a GPU.",
     )(command)
-    return click.argument("model")(command)
+    return click.argument("model", shell_complete=candidates.files)(command)
 
 
 def _engine_kwargs(

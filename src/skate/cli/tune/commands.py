@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from skate._base.suggestions import did_you_mean
+from skate.cli import candidates
 from skate.cli.output import TABLE, format_option, say, write_block, write_json
 from skate.cli.tune.selection import Row, Selection, round_number, selection_options, write_rows
 
@@ -40,7 +41,7 @@ def _objective_options(command: F) -> F:
 
 
 @tune.command("list-trials")
-@click.argument("path")
+@click.argument("path", shell_complete=candidates.files)
 @selection_options
 @format_option
 def list_trials(path: str, format_: str, **selection: Any) -> None:
@@ -55,7 +56,7 @@ def list_trials(path: str, format_: str, **selection: Any) -> None:
 
 
 @tune.command("list-experiments")
-@click.argument("path", required=False)
+@click.argument("path", required=False, shell_complete=candidates.files)
 @selection_options
 @format_option
 def list_experiments(path: str | None, format_: str, **selection: Any) -> None:
@@ -106,7 +107,7 @@ def add_note(path: Path, filename: str) -> None:
 
 
 @tune.command()
-@click.argument("path")
+@click.argument("path", shell_complete=candidates.files)
 @_objective_options
 @format_option
 def show(path: str, metric: str | None, mode: str | None, format_: str) -> None:
@@ -146,7 +147,7 @@ def show(path: str, metric: str | None, mode: str | None, format_: str) -> None:
 
 
 @tune.command()
-@click.argument("path")
+@click.argument("path", shell_complete=candidates.files)
 @click.option(
     "-o",
     "--output",
