@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import random
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Self
@@ -20,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError, from_json
 
+from skate._api.payloads import declare_importable
 from skate.air import _arguments as arguments
 
 __all__ = [
@@ -52,9 +55,19 @@ _MAX_BODY_DEPTH = 128
 _CONTAINERS = frozenset((dict, list))
 
 
-def new_id(prefix: str) -> str:
-    """Return a new id, such as "chatcmpl-…"."""
-    return f"{prefix}{uuid.uuid4().hex}"
+class _Ids:
+    """Generates random ids. Asking the system for random bytes would release the interpreter's lock to the engine."""
+
+    def __init__(self) -> None:
+        self._random = random.Random()
+        os.register_at_fork(after_in_child=self._random.seed)
+
+    def __call__(self, prefix: str) -> str:
+        """Return a new id, such as "chatcmpl-…"."""
+        return f"{prefix}{self._random.getrandbits(128):032x}"
+
+
+new_id = _Ids()
 
 
 def unix_time() -> int:
@@ -188,14 +201,19 @@ class RequestModel(BaseModel):
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=(), defer_build=True)
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        if cls.__module__.startswith("skate."):
+            declare_importable(cls)
+
     @model_validator(mode="before")
     @classmethod
     def _reject_unknown_fields(cls, given: Any) -> Any:
         if isinstance(given, Mapping):
-            known = [field.alias or name for name, field in cls.model_fields.items()]
+            known = _known_fields(cls)
             for name in given:
                 if name not in known:
-                    hint = arguments.hint_for_unknown(str(name)[:64], known)
+                    hint = arguments.hint_for_unknown(str(name)[:64], list(known))
                     raise PydanticCustomError(
                         "unknown_field",
                         "There is no field {name}. {hint}",
@@ -216,6 +234,12 @@ class RequestModel(BaseModel):
             raise _describe(error) from None
 
 
+@functools.cache
+def _known_fields(kind: type[RequestModel]) -> dict[str, None]:
+    """Return the names of a request's fields, as clients write them, in order."""
+    return dict.fromkeys(field.alias or name for name, field in kind.model_fields.items())
+
+
 def parse_body(body: bytes) -> dict[str, Any]:
     """Return the JSON object in the body of a request.
 
@@ -228,7 +252,8 @@ def parse_body(body: bytes) -> dict[str, Any]:
         raise RequestError(f"The body is not valid JSON: {error}.") from None
     if not isinstance(given, dict):
         raise RequestError(f"The body must be a JSON object, got {_json_type(given)}.")
-    _check_depth(given)
+    if body.count(b"[") + body.count(b"{") > _MAX_BODY_DEPTH:  # otherwise, it cannot be too deep
+        _check_depth(given)
     return given
 
 
@@ -299,6 +324,12 @@ class RawRequestInfo:
 
     headers: dict[str, str] = field(default_factory=dict)
     received: float = 0.0
+
+    def __reduce__(self) -> tuple[Any, ...]:  # faster than the method of frozen dataclasses
+        return RawRequestInfo, (self.headers, self.received)
+
+
+declare_importable(RawRequestInfo)
 
 
 class PromptTokensDetails(ResponseModel):
