@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -49,6 +49,10 @@ from skate.serve.llm._protocol.service import (
 )
 from skate.serve.llm._server.messages import error_body, error_event
 from skate.util import metrics
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.routing import Route
 
 __all__ = ["DEFAULT_ENDPOINTS", "OpenAiIngress"]
 
@@ -211,7 +215,7 @@ class OpenAiIngress:
         if isinstance(first, ErrorResponse):
             raise_error(first)
         if isinstance(first, str):
-            is_anthropic = request.url.path.startswith(_ANTHROPIC)
+            is_anthropic = request.scope["path"].startswith(_ANTHROPIC)
             return EventStream(first, events, _anthropic_event if is_anthropic else _error_event)
         timing: Timing | None = getattr(first, "timing", None)
         if timing is not None:  # include the transfer from the replica
@@ -227,18 +231,20 @@ class OpenAiIngress:
         from starlette.middleware.cors import CORSMiddleware
         from starlette.routing import Route
 
+        routes = [
+            Route(path, self._endpoint(name, body), methods=[verb])
+            for verb, path, name, body in DEFAULT_ENDPOINTS
+        ]
         app = Starlette(
-            routes=[
-                Route(path, self._endpoint(name, body), methods=[verb])
-                for verb, path, name, body in DEFAULT_ENDPOINTS
-            ],
+            routes=routes,
             exception_handlers={RequestError: _handle_request_error, HTTPException: _handle_http_error},
         )
         if self._allowed_origins:
             app.add_middleware(
                 CORSMiddleware, allow_origins=self._allowed_origins, allow_methods=["*"], allow_headers=["*"]
             )
-        return _ApiKeyMiddleware(app, self._keys)
+            return _ApiKeyMiddleware(app, self._keys)
+        return _ApiKeyMiddleware(_PostDispatcher(app, routes), self._keys)
 
     def _endpoint(self, name: str, kind: Any) -> Callable[[Request], Any]:
         """Return the function that answers the requests of a route by calling a method."""
@@ -328,6 +334,11 @@ class _ApiKeys:
                 "`api_keys` contains an empty key, which would admit clients without a key: remove it."
             )
 
+    @property
+    def are_required(self) -> bool:
+        """Whether clients need a key."""
+        return bool(self._keys)
+
     def check(self, path: str, headers: Mapping[str, str]) -> None:
         """Check the key of a request: `Authorization: Bearer KEY` or, as Anthropic's clients send it, `x-api-key: KEY`.
 
@@ -347,6 +358,36 @@ class _ApiKeys:
             )
 
 
+class _PostDispatcher:
+    """Call the endpoints of POST requests directly, because Starlette takes longer to find them than they run.
+
+    Args:
+        app: The application of all other requests.
+        routes: The routes of the application.
+    """
+
+    def __init__(self, app: Starlette, routes: Sequence[Route]) -> None:
+        self._app = app
+        self._routes = {route.path: route for route in routes if "POST" in (route.methods or ())}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = None
+        if scope["type"] == "http" and scope["method"] == "POST" and not scope.get("root_path"):
+            route = self._routes.get(scope["path"])
+        if route is None:
+            await self._app(scope, receive, send)
+            return
+        scope |= {"app": self._app, "route": route, "endpoint": route.endpoint, "path_params": {}}
+        request = Request(scope, receive)
+        try:
+            response = await route.endpoint(request)
+        except RequestError as error:
+            response = await _handle_request_error(request, error)
+        except HTTPException as error:
+            response = await _handle_http_error(request, error)
+        await response(scope, receive, send)
+
+
 class _ApiKeyMiddleware:
     """Record when a request arrives, and check its key."""
 
@@ -357,7 +398,7 @@ class _ApiKeyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             scope.setdefault("state", {})["received"] = time.time()
-            if scope["method"] != "OPTIONS":
+            if self._keys.are_required and scope["method"] != "OPTIONS":
                 try:
                     self._keys.check(scope["path"], Request(scope).headers)
                 except RequestError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, NoReturn
 
 from starlette.responses import Response
@@ -76,6 +76,13 @@ def as_request_error(error: Exception) -> RequestError:
     return RequestError("The server failed. See its log for the cause.", 500)
 
 
+_STREAM_HEADERS = (
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+)
+
+
 class EventStream(Response):
     """A stream of server-sent events. Each event is sent as soon as it arrives, with those of other streams.
 
@@ -83,7 +90,6 @@ class EventStream(Response):
         first: The first event.
         events: The remaining events.
         on_error: Returns the events to send when the iteration fails.
-        headers: Additional headers.
     """
 
     media_type = "text/event-stream"
@@ -93,14 +99,13 @@ class EventStream(Response):
         first: str,
         events: AsyncIterator[str],
         on_error: Callable[[RequestError], str],
-        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.status_code = 200
         self.background = None
         self._first = first
         self._events = events
         self._on_error = on_error
-        self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})})
+        self.raw_headers = list(_STREAM_HEADERS)
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         """Send the response. If the client disconnects, the cancellation reaches the model through its handle."""
