@@ -3,29 +3,63 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import Mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skate.llm import SamplingParams
+from skate.llm import GenerationOutput, SamplingParams
+from skate.serve.llm._protocol.chat import ChatCompletionRequest
 from skate.serve.llm._protocol.completions import (
     CompletionChoice,
     CompletionRequest,
     CompletionStreamResponse,
 )
-from skate.serve.llm._server.generation import EventTemplate, event, samples_of
+from skate.serve.llm._server.chat import ChatRun, Piece, _ChunkWriter
+from skate.serve.llm._server.generation import ChunkTemplate, event, samples_of
+from skate.serve.llm._server.text_splitters import Part, TextPart
 
 
-def chunk(text: str, id: str = "cmpl-1", index: int = 0) -> CompletionStreamResponse:
-    choice = CompletionChoice(index=index, text=text)
-    return CompletionStreamResponse(id=id, created=1, model="tiny", choices=[choice])
+def chunk(text: str, id: str, model: str, created: int) -> CompletionStreamResponse:
+    choice = CompletionChoice(index=0, text=text)
+    return CompletionStreamResponse(id=id, created=created, model=model, choices=[choice])
 
 
-@given(text=st.text(), id=st.sampled_from(["cmpl-1", EventTemplate.TEXT, '"\\u0000"']))
-def test_a_template_gives_the_event_of_the_chunk(text: str, id: str) -> None:
-    filled = EventTemplate(chunk(EventTemplate.TEXT, id)).fill(text)
-    assert json.loads(filled.removeprefix("data: ")) == json.loads(chunk(text, id).to_json())
+IDS = ["cmpl-1", ChunkTemplate.ID, ChunkTemplate.TEXT, '"\\u0000"', "-1"]
+
+
+@given(text=st.text(), id=st.sampled_from(IDS), model=st.sampled_from(["tiny", *IDS]))
+def test_a_template_gives_the_event_of_the_chunk(text: str, id: str, model: str) -> None:
+    template = ChunkTemplate(chunk(ChunkTemplate.TEXT, ChunkTemplate.ID, model, ChunkTemplate.CREATED))
+    filled = template.bind(id, 7).fill(text)
+    assert json.loads(filled.removeprefix("data: ")) == json.loads(chunk(text, id, model, 7).to_json())
     assert filled.count("\n") == event("{}").count("\n")  # a line break in the text would end the event
+
+
+@given(
+    parts=st.lists(st.builds(TextPart, st.text(min_size=1), st.booleans()), max_size=1),
+    user=st.sampled_from([None, "me"]),
+    begins=st.booleans(),
+)
+def test_an_event_of_text_is_the_event_of_the_chunk(
+    parts: list[Part], user: str | None, begins: bool
+) -> None:
+    request = ChatCompletionRequest(messages=[{"role": "user", "content": "hi"}], user=user)
+    run = ChatRun(Mock(), request, None, None)
+    piece = Piece(0, parts, GenerationOutput(text="", tokens=()))
+    writers = [_ChunkWriter(run, "tiny"), _ChunkWriter(run, "tiny")]
+    writers[1]._base.created = writers[0]._base.created
+    if not begins:
+        for writer in writers:
+            writer.chunk(piece)
+    filled = writers[0].text_event(piece)
+    if begins and user:
+        assert filled is None  # the first chunk lists the fields that have no effect
+        return
+    if not begins and not parts:
+        return  # nothing is sent
+    assert filled is not None
+    assert json.loads(filled.removeprefix("data: ")) == json.loads(writers[1].chunk(piece).to_json())
 
 
 def test_samples_have_their_own_seeds_and_ids() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -29,6 +30,7 @@ from skate.serve.llm._protocol.chat import (
 from skate.serve.llm._server.constraints import chat_grammar, tools_of
 from skate.serve.llm._server.generation import (
     Account,
+    ChunkTemplate,
     EventTemplate,
     Run,
     chunk_event,
@@ -290,10 +292,10 @@ async def stream_chat(run: ChatRun, model: str) -> AsyncGenerator[str]:
     left = request.samples
     async with aclosing(run.pieces()) as pieces:
         async for piece in pieces:
-            if is_plain and piece.finish_reason is None and writer.has_begun(piece.index):
-                if not piece.parts:
+            if is_plain and piece.finish_reason is None:
+                if not piece.parts and writer.has_begun(piece.index):
                     continue
-                if len(piece.parts) == 1 and (text := writer.text_event(piece.index, piece.parts[0])):
+                if text := writer.text_event(piece):
                     yield text
                     continue
             left -= piece.finish_reason is not None
@@ -309,7 +311,7 @@ class _ChunkWriter:
         self._run = run
         self._base = ChatCompletionStreamResponse(id=run.id, model=model, choices=[])
         self._begun: set[int] = set()
-        self._templates: dict[tuple[int, bool], EventTemplate] = {}
+        self._templates: dict[tuple[int, bool, bool], EventTemplate] = {}
 
     def has_begun(self, index: int) -> bool:
         """Return whether an answer has a chunk already. The first chunk contains the role."""
@@ -342,19 +344,40 @@ class _ChunkWriter:
                 chunk.prompt_token_ids = list(self._run.prompt.tokens)
         return chunk
 
-    def text_event(self, index: int, part: Part) -> str | None:
-        """Return the event for a part that is text, or None. Most parts are text, and only their text differs."""
-        if not isinstance(part, TextPart):
+    def text_event(self, piece: Piece) -> str | None:
+        """Return the event for a piece that only adds text, or None. In most pieces, only the text differs."""
+        index, parts = piece.index, piece.parts
+        part = parts[0] if len(parts) == 1 else _NO_TEXT
+        if len(parts) > 1 or not isinstance(part, TextPart):
             return None
-        key = index, part.is_reasoning
+        is_first = index not in self._begun
+        if is_first:
+            if self._run.request.ignored_fields:
+                return None
+            self._begun.add(index)
+        key = index, part.is_reasoning, is_first
         template = self._templates.get(key)
         if template is None:
-            field_name = "reasoning_content" if part.is_reasoning else "content"
-            delta = ChatDelta.model_validate({field_name: EventTemplate.TEXT})
-            choice = ChatStreamChoice(index=index, delta=delta)
-            chunk = self._base.model_copy(update={"choices": [choice]})
-            template = self._templates[key] = EventTemplate(chunk)
+            template = _template(self._base.model, *key).bind(self._base.id, self._base.created)
+            self._templates[key] = template
         return template.fill(part.text)
+
+
+_NO_TEXT = TextPart("")
+
+
+@functools.lru_cache(maxsize=256)
+def _template(model: str, index: int, is_reasoning: bool, is_first: bool) -> ChunkTemplate:
+    """Return the template of a chunk that adds text to an answer or to its reasoning."""
+    part = TextPart(ChunkTemplate.TEXT, is_reasoning)
+    return ChunkTemplate(
+        ChatCompletionStreamResponse(
+            id=ChunkTemplate.ID,
+            created=ChunkTemplate.CREATED,
+            model=model,
+            choices=[ChatStreamChoice(index=index, delta=_delta([part], is_first=is_first))],
+        )
+    )
 
 
 def _delta(parts: list[Part], *, is_first: bool) -> ChatDelta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from skate.serve.llm._protocol.completions import (
 )
 from skate.serve.llm._server.constraints import answer_grammar
 from skate.serve.llm._server.generation import (
+    ChunkTemplate,
     EventTemplate,
     Run,
     chunk_event,
@@ -185,6 +187,19 @@ async def answer_completion(run: CompletionRun, model: str) -> CompletionRespons
     )
 
 
+@functools.lru_cache(maxsize=256)
+def _template(model: str, index: int) -> ChunkTemplate:
+    """Return the template of a chunk that adds text to a completion."""
+    return ChunkTemplate(
+        CompletionStreamResponse(
+            id=ChunkTemplate.ID,
+            created=ChunkTemplate.CREATED,
+            model=model,
+            choices=[CompletionChoice(index=index, text=ChunkTemplate.TEXT)],
+        )
+    )
+
+
 async def stream_completion(run: CompletionRun, model: str) -> AsyncGenerator[str]:
     """Yield the completions of a request as server-sent events, each as soon as the engine has generated it."""
     request = run.request
@@ -200,14 +215,14 @@ async def stream_completion(run: CompletionRun, model: str) -> AsyncGenerator[st
         async for index, output in outputs:
             piece = run.add(index, output)
             left -= piece.finish_reason is not None
-            if piece.finish_reason is None and not is_first:
-                if not piece.text and not request.return_token_ids:
+            if piece.finish_reason is None:
+                if not is_first and not piece.text and not request.return_token_ids:
                     continue
-                if has_only_text:
+                if has_only_text and not (is_first and request.ignored_fields):
+                    is_first = False
                     template = templates.get(piece.index)
                     if template is None:
-                        choice = CompletionChoice(index=piece.index, text=EventTemplate.TEXT)
-                        template = EventTemplate(base.model_copy(update={"choices": [choice]}))
+                        template = _template(model, piece.index).bind(run.id, base.created)
                         templates[piece.index] = template
                     yield template.fill(piece.text)
                     continue

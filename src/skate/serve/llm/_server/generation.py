@@ -7,7 +7,6 @@ import itertools
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -39,6 +38,7 @@ from skate.serve.llm._server.prompts import check_tokens
 __all__ = [
     "DONE",
     "Account",
+    "ChunkTemplate",
     "EventTemplate",
     "Run",
     "as_error_response",
@@ -130,7 +130,7 @@ async def run_samples(
     Closing the iterator aborts the samples that are still running, as does an error in one of them.
     """
     if len(requests) == 1:
-        async with _closing(engine.generate(requests[0])) as outputs:
+        async with _Closing(engine.generate(requests[0])) as outputs:
             async for output in outputs:
                 yield 0, output
         return
@@ -138,7 +138,7 @@ async def run_samples(
 
     async def pump(number: int) -> None:
         try:
-            async with _closing(engine.generate(requests[number])) as outputs:
+            async with _Closing(engine.generate(requests[number])) as outputs:
                 async for output in outputs:
                     queue.put_nowait((number, output))
             queue.put_nowait(None)
@@ -162,17 +162,20 @@ async def run_samples(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@asynccontextmanager
-async def _closing(
-    outputs: AsyncIterator[GenerationOutput],
-) -> AsyncIterator[AsyncIterator[GenerationOutput]]:
+class _Closing:
     """Close an engine's iterator when the context exits, which aborts its request immediately."""
-    try:
-        yield outputs
-    finally:
-        close = getattr(
-            outputs, "aclose", None
-        )  # the protocol requires only an iterator; most are generators
+
+    __slots__ = ("_outputs",)
+
+    def __init__(self, outputs: AsyncIterator[GenerationOutput]) -> None:
+        self._outputs = outputs
+
+    async def __aenter__(self) -> AsyncIterator[GenerationOutput]:
+        return self._outputs
+
+    async def __aexit__(self, *_: object) -> None:
+        # The protocol requires only an iterator; most are generators.
+        close = getattr(self._outputs, "aclose", None)
         if close is not None:
             await close()
 
@@ -306,18 +309,42 @@ class EventTemplate:
     """The event of a chunk in which only a text changes, as in most events of a stream.
 
     Args:
-        chunk: The chunk, with `EventTemplate.TEXT` as its text.
+        before: The event up to the text.
+        after: The event after the text.
     """
 
-    TEXT: ClassVar[str] = "\x00"
+    __slots__ = ("_after", "_before")
 
-    def __init__(self, chunk: ResponseModel) -> None:
-        # A client may choose the same text as the id, which precedes it.
-        self._before, _, self._after = event(chunk.to_json()).rpartition('"\\u0000"')
+    def __init__(self, before: str, after: str) -> None:
+        self._before = before
+        self._after = after
 
     def fill(self, text: str) -> str:
         """Return the event with a text."""
         return f"{self._before}{_encode_json(text).decode()}{self._after}"
+
+
+class ChunkTemplate:
+    """The event of a chunk in which only the id, the time and a text differ between the streams of a model.
+
+    Args:
+        chunk: The chunk, with `ID`, `CREATED` and `TEXT` in their places. The id and the time precede everything that
+            clients choose, and the text follows it.
+    """
+
+    ID: ClassVar[str] = "\x01"
+    CREATED: ClassVar[int] = -1
+    TEXT: ClassVar[str] = "\x00"
+
+    def __init__(self, chunk: ResponseModel) -> None:
+        self._before, _, rest = event(chunk.to_json()).partition('"\\u0001"')
+        self._middle, _, rest = rest.partition("-1")
+        self._rest, _, self._after = rest.rpartition('"\\u0000"')
+
+    def bind(self, id: str, created: int) -> EventTemplate:
+        """Return the template of the events of one stream."""
+        before = f"{self._before}{_encode_json(id).decode()}{self._middle}{created}{self._rest}"
+        return EventTemplate(before, self._after)
 
 
 def chunk_event(chunk: Any, run: Run[Any], *, is_last: bool) -> str:
