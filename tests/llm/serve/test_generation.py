@@ -44,7 +44,7 @@ def test_a_template_gives_the_event_of_the_chunk(text: str, id: str, model: str)
 def test_an_event_of_text_is_the_event_of_the_chunk(
     parts: list[Part], user: str | None, begins: bool
 ) -> None:
-    request = ChatCompletionRequest(messages=[{"role": "user", "content": "hi"}], user=user)
+    request = ChatCompletionRequest.parse({"messages": [{"role": "user", "content": "hi"}], "user": user})
     run = ChatRun(Mock(), request, None, None)
     piece = Piece(0, parts, GenerationOutput(text="", tokens=()))
     writers = [_ChunkWriter(run, "tiny"), _ChunkWriter(run, "tiny")]

@@ -377,7 +377,7 @@ class _PostDispatcher:
         if route is None:
             await self._app(scope, receive, send)
             return
-        scope |= {"app": self._app, "route": route, "endpoint": route.endpoint, "path_params": {}}
+        scope.update(app=self._app, route=route, endpoint=route.endpoint, path_params={})
         request = Request(scope, receive)
         try:
             response = await route.endpoint(request)
