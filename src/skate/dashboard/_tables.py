@@ -14,9 +14,9 @@ from skate.dashboard._tasks import Task, TaskHistory
 from skate.dashboard._topics import Handler, Problem, flag, integer
 from skate.util.state import common
 from skate.util.state._client import check_filters, match_filters
-from skate.util.state._rows import NO_CALL_SITE, rows, schema_of
+from skate.util.state._rows import NO_CALL_SITE, holder_rows, rows, schema_of
 from skate.util.state._schema import StateSchema
-from skate.util.state.common import ObjectState, StateResource
+from skate.util.state.common import StateResource
 from skate.util.state.exception import InvalidQueryError
 
 __all__ = ["TABLES", "Tables"]
@@ -169,23 +169,6 @@ def _objects(node: Observer) -> tuple[list[StateSchema], int]:
     found: list[StateSchema] = []
     for each in answer["objects"]:
         status = {"PENDING": "NIL", "ERROR": "FAILED"}.get(each["state"], "FINISHED")
-        for number in each["holders"] or [each["owner"]]:
-            process = processes.get(number, {})
-            if number in each["holders"]:
-                kind = "LOCAL_REFERENCE"
-            else:
-                kind = "USED_BY_PENDING_TASK" if each["held_by_tasks"] else "UNKNOWN_STATUS"
-            found.append(
-                ObjectState(
-                    object_id=each["object_id"].hex(),
-                    object_size=each["size"] if each["state"] != "PENDING" else -1,
-                    task_status=status,
-                    attempt_number=0,
-                    reference_type=kind,
-                    call_site=sites.get(each["object_id"], NO_CALL_SITE),
-                    type=process.get("worker_type", "WORKER"),
-                    pid=process.get("pid", 0),
-                    ip="127.0.0.1",
-                )
-            )
+        size = each["size"] if each["state"] != "PENDING" else -1
+        found += holder_rows(each, size, processes, sites.get(each["object_id"], NO_CALL_SITE), status)
     return found, answer["total"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from skate._base.creation_sites import read_sites
@@ -164,28 +164,52 @@ def _objects(engine: Engine) -> list[StateSchema]:
                 tasks = {task["task_id"]: task for task in engine.state(Table.TASKS)}
             task = tasks.get(row["object_id"][:-4])
             status, attempt = (task["state"], task["attempt_number"]) if task else ("NIL", 0)
-        # An object that only tasks hold is shown with its owner.
-        for holder in row["holders"] or [row["owner"]]:
-            process = processes.get(holder, {})
-            if row["held_by_tasks"] and holder in (row["owner"], 0):
-                kind = "USED_BY_PENDING_TASK"
-            elif holder in row["holders"]:
-                kind = "LOCAL_REFERENCE"
-            else:
-                kind = "PINNED_IN_MEMORY" if row["pinned"] else "UNKNOWN_STATUS"
-            found.append(
-                ObjectState(
-                    object_id=row["object_id"].hex(),
-                    object_size=row["object_size"] if row["state"] != PENDING else -1,
-                    task_status=status,
-                    attempt_number=attempt,
-                    reference_type=kind,
-                    call_site=sites.get(row["object_id"], NO_CALL_SITE),
-                    type=process.get("worker_type", "WORKER"),
-                    pid=process.get("pid", 0),
-                    ip=LOOPBACK,
-                )
+        size = row["object_size"] if row["state"] != PENDING else -1
+        site = sites.get(row["object_id"], NO_CALL_SITE)
+        found += holder_rows(row, size, processes, site, status, attempt)
+    return found
+
+
+def holder_rows(
+    row: Mapping[str, Any],
+    size: int,
+    processes: Mapping[int, Mapping[str, Any]],
+    site: str,
+    status: str,
+    attempt: int = 0,
+) -> list[ObjectState]:
+    """Return a row for each process that holds an object. An object that only tasks hold is shown with its owner.
+
+    Args:
+        row: What the node knows of the object.
+        size: Its size; -1 if it does not exist yet.
+        processes: The processes by their numbers.
+        site: The line that created it.
+        status: The status of the task that creates it.
+        attempt: The number of that task's attempt.
+    """
+    found = []
+    for holder in row["holders"] or [row["owner"]]:
+        process = processes.get(holder, {})
+        if row["held_by_tasks"] and holder in (row["owner"], 0):
+            kind = "USED_BY_PENDING_TASK"
+        elif holder in row["holders"]:
+            kind = "LOCAL_REFERENCE"
+        else:
+            kind = "PINNED_IN_MEMORY" if row["pinned"] else "UNKNOWN_STATUS"
+        found.append(
+            ObjectState(
+                object_id=row["object_id"].hex(),
+                object_size=size,
+                task_status=status,
+                attempt_number=attempt,
+                reference_type=kind,
+                call_site=site,
+                type=process.get("worker_type", "WORKER"),
+                pid=process.get("pid", 0),
+                ip=LOOPBACK,
             )
+        )
     return found
 
 
