@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -16,6 +17,7 @@ from skate.llm._engine.model_config import ModelConfig
 from skate.llm._engine.rope import rotate
 from skate.llm._engine.sampler import RequestSampler
 from skate.llm._engine.scheduler import Scheduler
+from skate.llm._engine.step_graphs import Inputs, Outputs, StepGraphs
 from tests.llm.engine.tiny_models import CPU, small_decoder
 
 
@@ -40,7 +42,7 @@ class PlainAttention:
         cached_keys, cached_values = self._cache.layer(layer)
         slots = self._batch.slots.long()
         cached_keys[slots], cached_values[slots] = keys, values
-        output = torch.empty_like(queries)
+        output = torch.full_like(queries, float("nan"))
         starts = self._batch.starts.tolist()
         seen = set()
         for sequence, start in zip(
@@ -61,7 +63,7 @@ class PlainAttention:
                 scores = torch.einsum("hd,thd->ht", queries[token], its_keys) * self._config.attention_scale
                 output[token] = torch.einsum("ht,thd->hd", torch.softmax(scores, dim=-1), its_values)
                 seen.add(token)
-        assert seen == set(range(len(queries)))
+        assert seen == set(range(starts[-1]))  # others are padding
         return output
 
 
@@ -76,14 +78,23 @@ class PlainRequest:
 GREEDY = PlainRequest(RequestSampler(SamplingParams(temperature=0), seed=0, prompt=[], stop_tokens=[]))
 
 
-def make_device_runner(decoder: Decoder, scheduler: Scheduler, max_blocks: int) -> GpuRunner:
+class PaddedSteps(StepGraphs[Any]):
+    """Computes padded inputs without a graph."""
+
+    def run(self, shape: Any, inputs: Inputs) -> Outputs:
+        return self._function(shape, torch.from_numpy(inputs))
+
+
+def make_device_runner(
+    decoder: Decoder, scheduler: Scheduler, max_blocks: int, *, pads: bool = False
+) -> GpuRunner:
     pool = scheduler.pool
     return GpuRunner(
         decoder,
         KVCache(decoder.config, pool.count + 1, pool.block_size, torch.float32, CPU),
         max_sequences=scheduler.max_sequences,
         max_blocks=max_blocks,
-        use_graphs=False,
+        make_graphs=PaddedSteps if pads else None,
         make_attention=PlainAttention,
     )
 
@@ -96,5 +107,5 @@ def make_gpu_runner(scheduler: Scheduler, max_blocks: int, *, use_graphs: bool) 
         KVCache(decoder.config, pool.count + 1, pool.block_size, torch.float32, device),
         max_sequences=scheduler.max_sequences,
         max_blocks=max_blocks,
-        use_graphs=use_graphs,
+        make_graphs=StepGraphs if use_graphs else None,
     )

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from skate.llm import GenerationRequest, SamplingParams, load_engine
-from skate.llm._engine.decode_graphs import DecodeGraphs, Inputs, Outputs
+from skate.llm._engine.step_graphs import Outputs, StepGraphs
 from tests.llm.engine.models import write_adapter, write_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -98,21 +98,18 @@ def test_adapters_change_the_tokens_of_their_requests_only(
 
 
 def test_a_graph_that_is_garbage_does_not_disturb_the_recording_of_another() -> None:
-    def make_graphs() -> DecodeGraphs:
-        def compute(inputs: torch.Tensor) -> Outputs:
-            made = [[] for _ in range(3 * gc.get_threshold()[0])]  # enough for a garbage collection
-            return inputs * 2, inputs + len(made)
+    def compute(count: int, inputs: torch.Tensor) -> Outputs:
+        made = [[] for _ in range(3 * gc.get_threshold()[0])]  # enough for a garbage collection
+        return inputs * 2, inputs + len(made)
 
-        def padding(count: int) -> Inputs:
-            return np.zeros((1, count), dtype=np.int32)
-
-        return DecodeGraphs(compute, padding, 4)
+    def record() -> tuple[StepGraphs[int], torch.Tensor]:
+        graphs = StepGraphs(compute)
+        graphs.run(2, columns)
+        return graphs, graphs.run(2, columns)[0]
 
     columns = np.ones((1, 2), dtype=np.int32)
     for _ in range(5):
-        old = make_graphs()
-        old.run(columns)
+        old, _ = record()
         old.itself = old  # type: ignore[attr-defined]  # only a garbage collection deletes it
         del old
-        doubled, _ = make_graphs().run(columns)
-        assert doubled.tolist() == [[2, 2]]
+        assert record()[1].tolist() == [[2, 2]]

@@ -102,7 +102,7 @@ class Schedule:
         if self.kind == "gpu":
             return make_gpu_runner(scheduler, blocks, use_graphs=use_graphs)
         if self.kind == "ahead":
-            return make_device_runner(small_decoder(), scheduler, blocks)
+            return make_device_runner(small_decoder(), scheduler, blocks, pads=use_graphs)
         return make_runner(small_decoder(), scheduler)
 
     def request(self, rng: random.Random, number: int, adapted: float) -> Sequence:

@@ -196,6 +196,8 @@ class EngineLoop:
     def _run_commands(self) -> None:
         """Run the commands that have arrived; wait for one if there is nothing else to do."""
         is_idle = not self._launched and (self.is_paused or not self._requests)
+        if is_idle and not self.is_paused and self._commands.empty():
+            is_idle = not self._model.runner.prepare()
         while not self._is_closing:
             try:
                 command = self._commands.get(block=is_idle)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
+import bisect
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from skate.llm._engine.adapters import AdaptedRows
 from skate.llm._engine.attention import Attention, KVCache
-from skate.llm._engine.decode_graphs import DecodeGraphs
 from skate.llm._engine.decoder import Decoder
 from skate.llm._engine.gpu_attention import GpuAttention, QueryBatch, queries_per_block
 from skate.llm._engine.model_config import ModelConfig
@@ -19,13 +20,15 @@ from skate.llm._engine.runner import RowRequest, SampledTokens, adapted_rows, me
 from skate.llm._engine.sampler import RequestSampler, draw_tokens
 from skate.llm._engine.scheduler import ScheduledSequence, SequenceState, Step
 from skate.llm._engine.scheduler import Sequence as TokenSequence
+from skate.llm._engine.step_graphs import StepGraphs
+from skate.llm._engine.step_inputs import InputRow, Numbers, StepInputs, StepShape, StepShapes, fill_inputs
 
 MakeAttention = Callable[[ModelConfig, KVCache, QueryBatch], Attention]
+MakeGraphs = Callable[[Callable[[Any, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]], StepGraphs[Any]]
 _UNKNOWN = -1  # stands for a token that only the device knows yet
 _PROGRAMS = (
     264  # of the attention kernel, that a decode step should have: two for each multiprocessor of a large GPU
 )
-_ALIGNED = 4  # numbers of int32 that take 16 bytes
 
 
 @dataclass(slots=True)
@@ -46,14 +49,14 @@ class GpuRunner:
     """Computes steps on a GPU.
 
     Tokens stay on the device: a step takes the ones that the step before has chosen from there, so it can be launched
-    before the host knows them. A step in which every sequence computes one token replays a CUDA graph.
+    before the host knows them. Steps of up to 1,024 tokens replay CUDA graphs, but for those with adapters.
 
     Args:
         decoder: The model on the device.
         cache: Its KV cache, with one block more than the scheduler hands out, which padding writes to.
         max_sequences: Most sequences of a step.
         max_blocks: Most blocks of a sequence.
-        use_graphs: Whether to record CUDA graphs.
+        make_graphs: Makes what replays a function; None computes every step without graphs.
         make_attention: Makes the attention of a step.
     """
 
@@ -66,7 +69,7 @@ class GpuRunner:
         *,
         max_sequences: int,
         max_blocks: int,
-        use_graphs: bool,
+        make_graphs: MakeGraphs | None,
         make_attention: MakeAttention = GpuAttention,
     ) -> None:
         device = decoder.device
@@ -82,7 +85,17 @@ class GpuRunner:
         self._last_tokens = torch.zeros(max_sequences + 1, dtype=torch.int64, device=device)
         self._rows: dict[TokenSequence, _Row] = {}
         self._free_rows = list(range(max_sequences))
-        self._graphs = DecodeGraphs(self._decode, self._padding, max_sequences) if use_graphs else None
+        self._queries = queries_per_block(decoder.config)
+        self._shapes = StepShapes(max_sequences, self._queries)
+        self._decode_sizes = [size for size in _decode_sizes(max_sequences) if size < max_sequences]
+        self._decode_sizes.append(max_sequences)
+        self._decode_graphs = make_graphs(self._decode) if make_graphs else None
+        self._mixed_graphs = make_graphs(self._mixed) if make_graphs else None
+        self._unprepared: deque[int | StepShape] = deque()  # shapes of decode steps and of mixed ones
+        if make_graphs:
+            self._unprepared += (*self._decode_sizes, *self._shapes.all())
+        # Graphs of mixed steps share one output, since each would otherwise keep scores of the whole vocabulary.
+        self._scores: torch.Tensor | None = None
 
     @torch.inference_mode()
     def launch(self, step: Step, requests: Sequence[RowRequest]) -> LaunchedGpuStep:
@@ -111,6 +124,20 @@ class GpuRunner:
             wanted = self._upload([row.column for row in on_host]).long()
             logits = self._download(self._decoder.logits_of_scores(scores[wanted]))
         return LaunchedGpuStep(self._download(tokens), columns, on_host, logits, self._mark())
+
+    @torch.inference_mode()
+    def prepare(self) -> bool:
+        """Record a graph that may be needed. Return False if none is left to record."""
+        if not self._unprepared:
+            return False
+        assert self._decode_graphs is not None
+        assert self._mixed_graphs is not None
+        shape = self._unprepared.popleft()
+        if isinstance(shape, StepShape):
+            self._mixed_graphs.prepare(shape, self._fill(shape, []))
+        else:
+            self._decode_graphs.prepare(shape, self._decode_inputs(shape, []))
+        return True
 
     @torch.inference_mode()
     def embed(self, prompt: Sequence[int]) -> list[float]:
@@ -161,24 +188,26 @@ class GpuRunner:
             token = sequence.tokens[position] if position < len(sequence.tokens) else _UNKNOWN
             columns.append((row.index, token, position, sequence.blocks[block]))
             row.blocks = block + 1
-        values = np.array(columns, dtype=np.int32).T
-        if self._graphs is None:
-            return self._decode(self._upload(values))
-        return self._graphs.run(values)
+        count = len(columns)
+        if self._decode_graphs is None:
+            return self._decode(count, self._upload(self._decode_inputs(count, columns)))
+        size = self._decode_sizes[bisect.bisect_left(self._decode_sizes, count)]
+        return self._decode_graphs.run(size, self._decode_inputs(size, columns))
 
-    def _padding(self, count: int) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
-        """Return the inputs of a decode step that changes nothing."""
-        column = np.array([[self._spare_row], [0], [0], [self._spare_block]], dtype=np.int32)
-        return np.repeat(column, count, axis=1)
+    def _decode_inputs(self, size: int, columns: Sequence[tuple[int, int, int, int]]) -> Numbers:
+        padding = (self._spare_row, 0, 0, self._spare_block)
+        padded = np.array([*columns, *[padding] * (size - len(columns))], dtype=np.int32)
+        return np.ascontiguousarray(padded.T)
 
-    def _decode(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _decode(self, count: int, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute one token of each sequence; return the scores and the best token of each.
 
         Args:
+            count: The number of sequences.
             inputs: Rows in the tables, tokens, positions, and the blocks of the positions.
         """
         rows, tokens, positions, blocks = inputs.unbind()
-        count, size = inputs.shape[1], self._cache.block_size
+        size = self._cache.block_size
         indices = rows.long()
         tokens = torch.where(tokens < 0, self._last_tokens[indices], tokens)
         self._tables[indices, (positions // size).long()] = blocks
@@ -201,58 +230,55 @@ class GpuRunner:
         self, step: Step, rows: Sequence[_Row], requests: Sequence[RowRequest]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute any number of tokens of each sequence; return scores and tokens of the rows that sample."""
-        config, size = self._decoder.config, self._cache.block_size
         self._send_tables(step, rows)
-        queries = queries_per_block(config)
-        tokens: list[int] = []
-        positions, slots, token_rows = [], [], []
-        starts, block_sequences, block_starts = [0], list[int](), list[int]()
-        last, sampling_rows = [], []
-        for number, (scheduled, row) in enumerate(zip(step.rows, rows, strict=True)):
-            sequence, count = scheduled.sequence, scheduled.count
-            known = sequence.tokens[scheduled.start : scheduled.start + count]
-            tokens += known if len(known) == count else [*known, _UNKNOWN]
-            its_positions = np.arange(scheduled.start, scheduled.start + count, dtype=np.int32)
-            positions.append(its_positions)
-            table = np.array(sequence.blocks, dtype=np.int32)
-            slots.append(table[its_positions // size] * size + its_positions % size)
-            token_rows.append(np.full(count, row.index, dtype=np.int32))
-            starts.append(starts[-1] + count)
-            blocks = range(0, count, queries)
-            block_sequences += [number] * len(blocks)
-            block_starts += blocks
-            if scheduled.samples:
-                last.append(starts[-1] - 1)
-                sampling_rows.append(row.index)
-        lengths = [row.start + row.count for row in step.rows]
-        sent = self._upload_parts(
-            tokens,
-            np.concatenate(positions),
-            np.concatenate(slots),
-            np.concatenate(token_rows),
-            starts,
-            lengths,
-            [row.index for row in rows],
-            block_sequences,
-            block_starts,
-            last,
-            sampling_rows,
+        input_rows = [_input_row(scheduled, row) for scheduled, row in zip(step.rows, rows, strict=True)]
+        adapted = adapted_rows(step, [request.adapter for request in requests], self._device)
+        padded = None if adapted else self._shapes.padded(input_rows)
+        shape = self._shapes.exact(input_rows) if padded is None or self._mixed_graphs is None else padded
+        inputs = self._fill(shape, input_rows)
+        if self._mixed_graphs is None or shape is not padded:
+            return self._compute(shape, self._upload(inputs), adapted)
+        return self._mixed_graphs.run(shape, inputs)
+
+    def _fill(self, shape: StepShape, rows: Sequence[InputRow]) -> Numbers:
+        return fill_inputs(
+            shape,
+            rows,
+            block_size=self._cache.block_size,
+            queries=self._queries,
+            spare_row=self._spare_row,
+            spare_slot=self._spare_block * self._cache.block_size,
         )
-        device_tokens = torch.where(sent[0] < 0, self._last_tokens[sent[3].long()], sent[0])
+
+    def _mixed(self, shape: StepShape, array: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute a step whose outputs are replaced by those of the next."""
+        scores, tokens = self._compute(shape, array)
+        if self._scores is None:
+            self._scores = scores.new_empty(self._spare_row + 1, scores.shape[1])
+        return self._scores[: shape.sequences].copy_(scores), tokens
+
+    def _compute(
+        self, shape: StepShape, array: torch.Tensor, adapted: Sequence[AdaptedRows] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs = StepInputs.of(shape, array)
+        last_tokens = self._last_tokens[inputs.token_rows.long()]
         batch = QueryBatch(
             tables=self._tables,
-            rows=sent[6],
-            starts=sent[4],
-            lengths=sent[5],
-            slots=sent[2],
-            block_sequences=sent[7],
-            block_starts=sent[8],
-            queries=queries,
+            rows=inputs.rows,
+            starts=inputs.starts,
+            lengths=inputs.lengths,
+            slots=inputs.slots,
+            block_sequences=inputs.block_sequences,
+            block_starts=inputs.block_starts,
+            queries=self._queries,
         )
-        adapted = adapted_rows(step, [request.adapter for request in requests], self._device)
-        attention = self._make_attention(config, self._cache, batch)
-        hidden = self._decoder.forward(device_tokens, sent[1], attention, adapted)
-        return self._choose_best(hidden[sent[9].long()], sent[10].long())
+        hidden = self._decoder.forward(
+            torch.where(inputs.tokens < 0, last_tokens, inputs.tokens),
+            inputs.positions,
+            self._make_attention(self._decoder.config, self._cache, batch),
+            adapted,
+        )
+        return self._choose_best(hidden[inputs.last.long()], inputs.sampling_rows.long())
 
     def _choose_best(self, hidden: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         scores = self._decoder.head(hidden)
@@ -308,17 +334,6 @@ class GpuRunner:
             return host.clone()
         return host.pin_memory().to(self._device, non_blocking=True)
 
-    def _upload_parts(self, *parts: Sequence[int] | np.ndarray[Any, Any]) -> list[torch.Tensor]:
-        """Send several rows of numbers in one copy. Triton compiles a kernel again for tensors that are not aligned."""
-        starts = list(
-            itertools.accumulate((-(-len(part) // _ALIGNED) * _ALIGNED for part in parts), initial=0)
-        )
-        values = np.zeros(starts[-1], dtype=np.int32)
-        for start, part in zip(starts, parts, strict=False):
-            values[start : start + len(part)] = part
-        sent = self._upload(values)
-        return [sent[start : start + len(part)] for start, part in zip(starts, parts, strict=False)]
-
     def _download(self, values: torch.Tensor) -> torch.Tensor:
         """Start to copy a tensor to the host. It is there when the step has ended."""
         if self._device.type == "cpu":
@@ -368,3 +383,16 @@ class LaunchedGpuStep:
 def _splits(programs: int) -> int:
     """Return among how many programs to split the work of one, so that the device is busy."""
     return next((splits for splits in (1, 4) if programs * splits * 2 > _PROGRAMS), 16)
+
+
+def _decode_sizes(largest: int) -> list[int]:
+    """Return the numbers of sequences that decode steps are padded to."""
+    return [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, largest, 64)]
+
+
+def _input_row(scheduled: ScheduledSequence, row: _Row) -> InputRow:
+    sequence, end = scheduled.sequence, scheduled.start + scheduled.count
+    tokens = sequence.tokens[scheduled.start : end]
+    if len(tokens) < scheduled.count:
+        tokens = [*tokens, _UNKNOWN]
+    return InputRow(row.index, tokens, scheduled.start, sequence.blocks, scheduled.samples)

@@ -252,13 +252,14 @@ class Model:
         if self.device.type == "cpu":
             return CpuRunner(self._decoder, self._cache)
         from skate.llm._engine.gpu_runner import GpuRunner
+        from skate.llm._engine.step_graphs import StepGraphs
 
         return GpuRunner(
             self._decoder,
             self._cache,
             max_sequences=self._max_sequences,
             max_blocks=-(-self.max_model_len // self.settings.block_size),
-            use_graphs=not self.settings.enforce_eager,
+            make_graphs=None if self.settings.enforce_eager else StepGraphs,
         )
 
     def _make_cache(self) -> KVCache:

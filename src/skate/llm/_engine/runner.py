@@ -86,6 +86,10 @@ class Runner(Protocol):
         """
         ...
 
+    def prepare(self) -> bool:
+        """Do a part of what makes later steps faster, when there is nothing else to do. Return False if all is done."""
+        ...
+
     def embed(self, prompt: Sequence[int]) -> list[float]:
         """Return the mean of the last hidden states of a prompt, scaled to length 1."""
         ...
@@ -110,6 +114,10 @@ class CpuRunner:
             if not request.sampler.is_plain_greedy:
                 sampled.choose(index, request.sampler, logits[index], row.output_position)
         return _Finished(sampled)
+
+    def prepare(self) -> bool:
+        """Return False: a CPU needs no preparation."""
+        return False
 
     @torch.inference_mode()
     def logits(self, step: Step, adapters: Sequence[Adapter | None] = ()) -> torch.Tensor:
