@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from skate.llm import FinishReason
+from skate.llm._engine.runner import Runner
 from skate.llm._engine.torch_engine import TorchEngine
 from tests.llm.engine.engine_contract import request
 from tests.llm.engine.models import write_model
@@ -45,3 +48,57 @@ async def test_an_abort_finds_a_request_that_was_submitted_just_before(engine: T
         await asyncio.sleep(0)
         await engine.abort(given.request_id)
         assert (await first).finish_reason is FinishReason.ABORT
+
+
+class PreparingRunner:
+    """A runner that has something to prepare."""
+
+    def __init__(self, runner: Runner, count: int) -> None:
+        self._runner = runner
+        self.left = count
+        self.is_done = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+    def prepare(self) -> bool:
+        if not self.left:
+            self.is_done.set()
+            return False
+        self.left -= 1
+        return True
+
+
+async def prepare_with(engine: TorchEngine, count: int) -> PreparingRunner:
+    model = engine._model
+    runner = PreparingRunner(model.runner, count)
+
+    def replace() -> None:
+        model._runner = cast(Runner, runner)
+
+    await engine._loop.call(replace)
+    return runner
+
+
+async def test_an_idle_engine_prepares_until_nothing_is_left(engine: TorchEngine) -> None:
+    runner = await prepare_with(engine, 20)
+    assert await asyncio.to_thread(runner.is_done.wait, 60)
+    assert runner.left == 0
+    assert [piece async for piece in engine.generate(request(engine, max_tokens=3))][-1].finish_reason
+
+
+async def test_a_request_does_not_wait_for_what_is_left_to_prepare(engine: TorchEngine) -> None:
+    endless = 10**12
+    runner = await prepare_with(engine, endless)
+    pieces = [piece async for piece in engine.generate(request(engine, max_tokens=3))]
+    assert pieces[-1].finish_reason is FinishReason.LENGTH
+    assert not runner.is_done.is_set()
+
+
+async def test_a_paused_engine_prepares_nothing(engine: TorchEngine) -> None:
+    await engine.pause()
+    runner = await prepare_with(engine, 5)
+    await engine._loop.call(lambda: None)
+    assert runner.left == 5
+    await engine.resume()
+    assert await asyncio.to_thread(runner.is_done.wait, 60)
