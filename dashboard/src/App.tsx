@@ -122,7 +122,7 @@ export function App() {
               <Suspense fallback={<div className="loading">Loading…</div>}>
                 <Switch>
                   {PLACES.map((place) => (
-                    <Route key={place.path} path={place.path === "/" ? "/" : `${place.path}/:id?`}>
+                    <Route key={place.path} path={place.path === "/" ? "/" : `${place.path}/*?`}>
                       {place.page()}
                     </Route>
                   ))}

@@ -161,7 +161,9 @@ def make_app() -> Starlette:
         return JSONResponse({})
 
     async def page(request: Request) -> Response:
-        name = request.path_params["path"] if "." in request.path_params["path"] else "index.html"
+        name = request.path_params["path"]
+        if not name.startswith("assets/"):
+            name = "index.html"
         if not (STATIC / name).is_file():
             return Response(status_code=404)
         return FileResponse(STATIC / name, headers={"Content-Security-Policy": POLICY})

@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -35,6 +35,9 @@ PAGES = {
     "/serve": "No application is deployed",
     "/models": "No language model is served",
 }
+
+
+ODD_NAME = "v1.5/a b 50%"
 
 
 @skate.remote
@@ -72,6 +75,8 @@ def url(leak_watch: LeakWatch) -> Iterator[str]:
     """Start a session with a dashboard, in which a task and a placement group wait."""
     with leak_watch.shared_session(num_cpus=2, include_dashboard=True, dashboard_port=0, log_to_driver=False):
         counter = Counter.options(name="counter").remote()
+        odd = Counter.options(name=ODD_NAME).remote()
+        skate.get(odd.add.remote())
         kept = skate.get([counter.add.remote(), greet.remote()]), greet.remote(), skate.put(bytes(2_000_000))
         data.range(4, override_num_blocks=4).map(think).materialize()
         waits = blocked.remote(counter.wait.remote())
@@ -108,6 +113,17 @@ def test_a_task_that_waits_says_why(browser: str, url: str) -> None:
     page.activate("nav.nav a[href='/tasks']")
     page.activate("main button.why")
     page.wait_for("document.querySelector('[role=dialog] ul')?.innerText.includes('has not returned it yet')")
+    page.close()
+
+
+def test_an_address_with_any_name_opens_the_actor(browser: str, url: str) -> None:
+    page = Page(browser)
+    page.open(url)
+    page.wait_for("document.querySelector('nav.nav')")
+    page.open(f"{url.partition('/?')[0]}/actors/{quote(ODD_NAME, safe='')}")
+    page.wait_for("document.querySelector('[role=dialog] dl')?.innerText.includes('Counter')")
+    assert ODD_NAME in page.text("[role=dialog]")
+    assert page.errors == []
     page.close()
 
 

@@ -129,6 +129,40 @@ def test_two_dashboards_of_one_node_use_two_ports_and_two_tokens(cli: Cli, node:
             assert f"Port {port} is taken" in process.stderr.readline()
 
 
+FIXED = "kept-between-runs_0123456789"
+
+
+def test_the_environment_sets_the_token(
+    cli: Cli, node: nodes.NodeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKATE_DASHBOARD_TOKEN", FIXED)
+    with running("--port", "0") as (client, _):
+        assert client.headers == {"Authorization": f"Bearer {FIXED}"}
+        # As Prometheus does with `credentials`.
+        scraped = httpx.get(client.base + "/metrics", headers=client.headers, timeout=PATIENCE)
+        assert scraped.status_code == 200
+        assert "# HELP" in scraped.text
+        assert httpx.get(client.base + "/metrics").status_code == 401
+
+
+@pytest.mark.parametrize("token", ["short", "with a space in it, long", "x" * 300, "pässword-of-someone"])
+def test_a_token_that_is_not_safe_is_refused(
+    token: str, cli: Cli, node: nodes.NodeRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKATE_DASHBOARD_TOKEN", token)
+    done = cli.process("dashboard", "--port", "0", status=1)
+    assert "SKATE_DASHBOARD_TOKEN must have 16 to 256" in done.err
+    assert token not in done.err
+    assert done.out == ""
+
+
+def test_init_with_a_token_that_is_not_safe_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKATE_DASHBOARD_TOKEN", "short")
+    with pytest.raises(ValueError, match="SKATE_DASHBOARD_TOKEN must have 16 to 256"):
+        skate.init(num_cpus=1, include_dashboard=True, dashboard_port=0)
+    assert not skate.is_initialized()
+
+
 def test_without_a_node_the_command_says_so(cli: Cli) -> None:
     done = cli.process("dashboard", "--port", "0", status=1)
     assert "No Skate node is running" in done.err

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -94,6 +95,32 @@ async def test_calls_of_actors_are_tasks_too(page: Page) -> None:
     (row,) = actors["rows"]
     assert (row["class_name"], row["pid"], row["state"]) == ("Worker", pid, "ALIVE")
     assert (await page.get(f"/state/actors/{row['actor_id']}"))["is_detached"] is False
+
+
+@pytest.mark.parametrize("name", ["dotted.name", "a/b", "50%", "what?", "v1.5/ü #2"])
+async def test_an_actor_is_found_and_killed_by_any_name(page: Page, name: str) -> None:
+    worker = Worker.options(name=name).remote()
+    skate.get(worker.pid.remote())
+    path = quote(name, safe="")
+    found = await page.eventually(
+        "/state/actors", lambda data: any(row["name"] == name for row in data["rows"])
+    )
+    (id,) = [row["actor_id"] for row in found["rows"] if row["name"] == name]
+    assert (await page.get(f"/state/actors/{path}"))["actor_id"] == id
+    async with page.live(f"/state/actors/{path}") as client:
+        assert (await client.next())[1]["data"]["actor_id"] == id
+    # The page itself, which reads the name from its address.
+    response = await page.client.get(f"/actors/{path}")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/html")
+    assert await page.post(f"/actions/actors/{path}/kill") == {"killed": id}
+
+
+@pytest.mark.parametrize(
+    "path", ["/favicon.ico", "/assets/none.js", "/assets/a/b", "/assets/..%2f..%2f_app.py"]
+)
+async def test_a_file_that_is_not_of_the_page_does_not_exist(page: Page, path: str) -> None:
+    await page.get(path, status=404)
 
 
 @pytest.mark.parametrize("table", ["workers", "nodes", "jobs", "placement_groups", "objects"])

@@ -4,6 +4,7 @@ import { Button, Drawer, Group } from "@mantine/core";
 import { useState, type ReactNode } from "react";
 import { Link } from "wouter";
 
+import { addressOf } from "../addresses";
 import * as format from "../format";
 import { act, useTopic } from "../live";
 import type { Row, Value } from "../types";
@@ -22,6 +23,8 @@ interface Props {
   kind: string;
   noun: string;
   id: string | null;
+  /** The ID of the row, for actions: the address may have its name. */
+  idOf: (row: Row) => string;
   name: (row: Row) => string;
   state?: string;
   action?: Action;
@@ -29,16 +32,16 @@ interface Props {
 }
 
 const LINKS: Record<string, string> = {
-  task_id: "/tasks",
-  parent_task_id: "/tasks",
-  actor_id: "/actors",
-  placement_group_id: "/placement_groups",
-  object_id: "/objects",
-  worker_id: "/workers",
-  submission_id: "/jobs",
+  task_id: "tasks",
+  parent_task_id: "tasks",
+  actor_id: "actors",
+  placement_group_id: "placement_groups",
+  object_id: "objects",
+  worker_id: "workers",
+  submission_id: "jobs",
 };
 
-export function Details({ kind, noun, id, name, state = "state", action, onClose }: Props) {
+export function Details({ kind, noun, id, idOf, name, state = "state", action, onClose }: Props) {
   return (
     <Drawer
       opened={id !== null}
@@ -48,14 +51,14 @@ export function Details({ kind, noun, id, name, state = "state", action, onClose
       title={format.title(noun)}
       closeButtonProps={{ "aria-label": "Close" }}
     >
-      {id !== null && <Content kind={kind} id={id} name={name} state={state} action={action} />}
+      {id !== null && <Content kind={kind} id={id} idOf={idOf} name={name} state={state} action={action} />}
     </Drawer>
   );
 }
 
-type ContentProps = Pick<Props, "kind" | "name" | "action"> & { id: string; state: string };
+type ContentProps = Pick<Props, "kind" | "idOf" | "name" | "action"> & { id: string; state: string };
 
-function Content({ kind, id, name, state, action }: ContentProps) {
+function Content({ kind, id, idOf, name, state, action }: ContentProps) {
   const topic = useTopic<Row>(`/state/${kind}/${encodeURIComponent(id)}`);
   const row = topic.data;
   if (!row) return <Pending topic={topic} what={id} />;
@@ -69,8 +72,8 @@ function Content({ kind, id, name, state, action }: ContentProps) {
       </p>
       <Group gap="sm" mb="md" mih={28}>
         {typeof status === "string" && <State value={status} />}
-        {format.isWaiting(status) && <WhyButton id={id} name={name(row)} />}
-        {action?.allowed(row) && <Act action={action} id={id} />}
+        {format.isWaiting(status) && <WhyButton id={idOf(row)} name={name(row)} />}
+        {action?.allowed(row) && <Act action={action} id={idOf(row)} />}
       </Group>
       {topic.error !== undefined && <p className="error-text">{topic.error}</p>}
       {error && (
@@ -82,7 +85,7 @@ function Content({ kind, id, name, state, action }: ContentProps) {
         {known
           .filter(([column]) => column !== "error_message" && column !== state)
           .map(([column, value]) => (
-            <Fact key={column} column={column} value={value} self={id} />
+            <Fact key={column} column={column} value={value} self={idOf(row)} />
           ))}
       </dl>
     </>
@@ -110,10 +113,10 @@ function show(column: string, value: Value, self: string): ReactNode {
     if (/pid$/.test(column)) return value;
     if (/size$|bytes$|memory$/.test(column)) return format.bytes(value);
   }
-  const folder = LINKS[column];
-  if (typeof value === "string" && (folder || /_id$/.test(column))) {
+  const linked = LINKS[column];
+  if (typeof value === "string" && (linked || /_id$/.test(column))) {
     const text = <span className="mono">{value}</span>;
-    return folder && value !== self ? <Link href={`${folder}/${value}`}>{text}</Link> : text;
+    return linked && value !== self ? <Link href={addressOf(linked, value)}>{text}</Link> : text;
   }
   if (value !== null && typeof value === "object") return <code>{JSON.stringify(value, null, 1)}</code>;
   return format.plain(value);

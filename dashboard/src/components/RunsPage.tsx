@@ -1,8 +1,9 @@
 // A page with the runs of one library, and the details of the one that is chosen, or of the newest.
 
 import type { ReactNode } from "react";
-import { useLocation, useParams } from "wouter";
+import { useLocation } from "wouter";
 
+import { addressOf, useOpenId } from "../addresses";
 import * as format from "../format";
 import { useTopic } from "../live";
 import type { Run, RunKind, Value } from "../types";
@@ -26,7 +27,7 @@ export function summary(value: Value): string {
 
 export function RunsPage<R extends Run>({ name, kind, empty, code, children }: Props<R>) {
   const [, navigate] = useLocation();
-  const { id } = useParams<{ id?: string }>();
+  const id = useOpenId();
   const topic = useTopic<{ runs: Run[] }>("/state/runs");
   const runs = topic.data?.runs.filter((run) => run.kind === kind).sort((one, other) => other.started - one.started);
   const chosen = id ?? runs?.[0]?.id ?? null;
@@ -82,7 +83,7 @@ export function RunsPage<R extends Run>({ name, kind, empty, code, children }: P
               columns={columns}
               rows={runs}
               rowKey={(run) => run.id}
-              onOpen={(run) => navigate(`/${kind}/${encodeURIComponent(run.id)}`)}
+              onOpen={(run) => navigate(addressOf(kind, run.id))}
             />
           </div>
         )}

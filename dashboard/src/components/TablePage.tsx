@@ -2,8 +2,9 @@
 
 import { Button } from "@mantine/core";
 import { useState, type ReactNode } from "react";
-import { useLocation, useParams } from "wouter";
+import { useLocation } from "wouter";
 
+import { addressOf, useOpenId } from "../addresses";
 import * as format from "../format";
 import { pathOf, useTopic } from "../live";
 import type { Row, Table } from "../types";
@@ -39,13 +40,13 @@ const LIMITS = [100, 500, 2000];
 export function TablePage(props: Props) {
   const { name, kind, noun, idColumn, columns, filters = [], nameOf, action, state } = props;
   const [, navigate] = useLocation();
-  const { id } = useParams<{ id?: string }>();
+  const id = useOpenId();
   const [search, setSearch] = useState("");
   const [chosen, setChosen] = useState(0);
   const [limit, setLimit] = useState(LIMITS[0] ?? 100);
   const filter = filters[chosen];
   const topic = useTopic<Table>(pathOf(`/state/${kind}`, { limit, filter: filter?.filters, search }));
-  const open = (opened: string) => navigate(`/${kind}/${encodeURIComponent(opened)}`);
+  const open = (opened: string) => navigate(addressOf(kind, opened));
   const keyOf = props.keyOf ?? ((row: Row) => `${String(row[idColumn])} ${String(row.attempt_number ?? "")}`);
   const isFiltered = search !== "" || (filter !== undefined && filter.filters.length > 0);
   return (
@@ -78,7 +79,8 @@ export function TablePage(props: Props) {
       <Details
         kind={kind}
         noun={noun}
-        id={id ? decodeURIComponent(id) : null}
+        id={id}
+        idOf={props.openOf ?? ((row) => String(row[idColumn]))}
         name={nameOf}
         state={state}
         action={action}

@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import { Link } from "wouter";
 
+import { addressOf } from "../addresses";
 import { Lines } from "../charts/charts";
 import { Bar, Empty, Page, Panel, Pending, Since, Stats } from "../components/basics";
 import { DataTable, type Column } from "../components/DataTable";
@@ -162,16 +163,16 @@ function Gpu({ gpu, time }: { gpu: GpuHistory; time: number[] }) {
   );
 }
 
-const FOLDERS: Record<string, string> = { task: "/tasks", actor: "/actors", placement_group: "/placement_groups" };
+const PAGES: Record<string, string> = { task: "tasks", actor: "actors", placement_group: "placement_groups" };
 
 const WAITING_COLUMNS: Column<Waiting>[] = [
   {
     key: "name",
     label: "Name",
     render: (row) => {
-      const folder = FOLDERS[row.kind.toLowerCase().replace(" ", "_")];
-      return folder ? (
-        <Link href={`${folder}/${row.id}`} title={row.name}>
+      const page = PAGES[row.kind.toLowerCase().replace(" ", "_")];
+      return page ? (
+        <Link href={addressOf(page, row.id)} title={row.name}>
           {row.name}
         </Link>
       ) : (

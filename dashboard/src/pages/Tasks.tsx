@@ -10,7 +10,7 @@ const taskName = (row: Row) => String(row.name || row.func_or_class_name);
 const seconds = (value: unknown) => (typeof value === "number" && value > 0 ? value / 1000 : null);
 
 const COLUMNS: Column<Row>[] = [
-  nameColumn("name", "/tasks", "task_id", "Task"),
+  nameColumn("name", "tasks", "task_id", "Task"),
   stateColumn("state", "task_id", taskName, 240),
   plainColumn("type", { width: 130, hide: "widest", render: (row) => format.words(String(row.type)) }),
   plainColumn("worker_pid", { width: 84, number: true, label: "PID", hide: "wide" }),
@@ -32,7 +32,7 @@ const COLUMNS: Column<Row>[] = [
     sort: (row) => (seconds(row.end_time_ms) ?? Infinity) - (seconds(row.start_time_ms) ?? Infinity),
   },
   plainColumn("error_type", { width: 170, hide: "widest", label: "Error" }),
-  idColumn("task_id", "/tasks"),
+  idColumn("task_id", "tasks"),
 ];
 
 export default function Tasks() {

@@ -2,6 +2,7 @@
 
 import { Link } from "wouter";
 
+import { addressOf } from "../addresses";
 import { Bar, Empty, Panel, Pending, Since, State, Stats } from "../components/basics";
 import { DataTable, type Column } from "../components/DataTable";
 import { TablePage } from "../components/TablePage";
@@ -14,7 +15,7 @@ export function text(row: Row, column: string): string {
   return format.plain(row[column]);
 }
 
-export function idColumn(column: string, folder: string): Column<Row> {
+export function idColumn(column: string, kind: string): Column<Row> {
   return {
     key: column,
     label: "ID",
@@ -23,7 +24,7 @@ export function idColumn(column: string, folder: string): Column<Row> {
     render: (row) => (
       <Link
         className="mono"
-        href={`${folder}/${encodeURIComponent(String(row[column]))}`}
+        href={addressOf(kind, String(row[column]))}
         onClick={(event) => event.stopPropagation()}
         title={String(row[column])}
       >
@@ -34,13 +35,13 @@ export function idColumn(column: string, folder: string): Column<Row> {
   };
 }
 
-export function nameColumn(column: string, folder: string, id: string, label = "Name"): Column<Row> {
+export function nameColumn(column: string, kind: string, id: string, label = "Name"): Column<Row> {
   return {
     key: column,
     label,
     render: (row) => (
       <Link
-        href={`${folder}/${encodeURIComponent(String(row[id]))}`}
+        href={addressOf(kind, String(row[id]))}
         title={text(row, column)}
         onClick={(event) => event.stopPropagation()}
       >
@@ -80,13 +81,13 @@ export function plainColumn(column: string, options: Partial<Column<Row>> = {}):
 const actorName = (row: Row) => String(row.name || row.class_name);
 
 const ACTOR_COLUMNS: Column<Row>[] = [
-  nameColumn("class_name", "/actors", "actor_id", "Class"),
+  nameColumn("class_name", "actors", "actor_id", "Class"),
   plainColumn("name", { width: 180, hide: "wide" }),
   stateColumn("state", "actor_id", actorName),
   plainColumn("pid", { width: 84, number: true, label: "PID", hide: "wide" }),
   plainColumn("ray_namespace", { width: 130, hide: "wider", label: "Namespace" }),
   plainColumn("num_restarts", { width: 84, number: true, hide: "wider", label: "Restarts" }),
-  idColumn("actor_id", "/actors"),
+  idColumn("actor_id", "actors"),
 ];
 
 export function Actors() {
@@ -107,7 +108,7 @@ export function Actors() {
       action={{
         label: "Kill",
         question: "Kill this actor?",
-        path: (id) => `/actions/actors/${id}/kill`,
+        path: (id) => `/actions/actors/${encodeURIComponent(id)}/kill`,
         allowed: (row) => row.state !== "DEAD",
       }}
       empty="No actor has been created yet. An actor is a class whose methods run in a process of their own:"
@@ -132,7 +133,7 @@ const GROUP_COLUMNS: Column<Row>[] = [
     label: "Name",
     render: (row) => (
       <Link
-        href={`/placement_groups/${String(row.placement_group_id)}`}
+        href={addressOf("placement_groups", String(row.placement_group_id))}
         title={groupName(row)}
         onClick={(event) => event.stopPropagation()}
       >
@@ -149,7 +150,7 @@ const GROUP_COLUMNS: Column<Row>[] = [
     render: (row) => <span title={bundles(row)}>{bundles(row) || "–"}</span>,
   },
   plainColumn("creator_job_id", { width: 120, hide: "wider", label: "Job" }),
-  idColumn("placement_group_id", "/placement_groups"),
+  idColumn("placement_group_id", "placement_groups"),
 ];
 
 export function PlacementGroups() {
@@ -177,7 +178,7 @@ const WORKER_COLUMNS: Column<Row>[] = [
     label: "PID",
     width: 110,
     render: (row) => (
-      <Link href={`/workers/${String(row.worker_id)}`} onClick={(event) => event.stopPropagation()}>
+      <Link href={addressOf("workers", String(row.worker_id))} onClick={(event) => event.stopPropagation()}>
         {row.pid as number}
       </Link>
     ),
@@ -207,7 +208,7 @@ const WORKER_COLUMNS: Column<Row>[] = [
     ),
     sort: (row) => -(row.start_time_ms as number),
   },
-  idColumn("worker_id", "/workers"),
+  idColumn("worker_id", "workers"),
 ];
 
 function ended(row: Row): number | null {
@@ -245,7 +246,7 @@ const JOB_COLUMNS: Column<Row>[] = [
     render: (row) => (
       <Link
         className="mono"
-        href={`/jobs/${jobId(row)}`}
+        href={addressOf("jobs", jobId(row))}
         title={jobName(row)}
         onClick={(event) => event.stopPropagation()}
       >
@@ -305,7 +306,7 @@ export function Jobs() {
 const objectName = (row: Row) => `object ${format.shortId(String(row.object_id))}`;
 
 const OBJECT_COLUMNS: Column<Row>[] = [
-  { ...idColumn("object_id", "/objects"), hide: undefined, width: undefined, label: "Object" },
+  { ...idColumn("object_id", "objects"), hide: undefined, width: undefined, label: "Object" },
   {
     key: "object_size",
     label: "Size",
@@ -426,7 +427,7 @@ const MEMORY_COLUMNS: Column<MemoryObject>[] = [
     width: 128,
     hide: "wide",
     render: (row) => (
-      <Link className="mono" href={`/objects/${row.id}`} title={row.id} onClick={(event) => event.stopPropagation()}>
+      <Link className="mono" href={addressOf("objects", row.id)} title={row.id} onClick={(event) => event.stopPropagation()}>
         {format.shortId(row.id)}
       </Link>
     ),

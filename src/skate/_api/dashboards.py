@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -15,11 +16,22 @@ from skate._base.locations import IMPORT_ROOT
 if TYPE_CHECKING:
     from skate._engine.abc import Engine
 
-__all__ = ["DEFAULT_PORT", "forget", "record", "require_packages", "start", "url_of"]
+__all__ = [
+    "DEFAULT_PORT",
+    "TOKEN_VARIABLE",
+    "fixed_token",
+    "forget",
+    "record",
+    "require_packages",
+    "start",
+    "url_of",
+]
 
 DEFAULT_PORT: Final = 8265  # Ray's
+TOKEN_VARIABLE: Final = "SKATE_DASHBOARD_TOKEN"
 _FOLDER: Final = "dashboards"
 _EXIT_TIMEOUT_S: Final = 5.0
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{16,256}")  # what RFC 6750 allows in a header
 _BOOT: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); from skate.dashboard._process import main; main()"
 )
@@ -81,6 +93,25 @@ def require_packages() -> None:
         raise ImportError(f"The dashboard needs {' and '.join(missing)}: pip install 'skate[dashboard]'")
 
 
+def fixed_token() -> str | None:
+    """Return the token that the environment sets, or None.
+
+    Raises:
+        ValueError: The token is too short to be secret, or has characters that a header cannot contain.
+    """
+    token = os.environ.get(TOKEN_VARIABLE)
+    if not token:
+        return None
+    if not _TOKEN.fullmatch(token):
+        # The value is a secret, and errors go to logs.
+        raise ValueError(
+            f"{TOKEN_VARIABLE} must have 16 to 256 letters, digits or characters of -._~+/=, and has {len(token)} "
+            "characters; generate one with: "
+            "python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    return token
+
+
 def start(engine: Engine, host: str, port: int | None) -> str:
     """Start a dashboard of a session in a child process, which ends with the session; return its URL.
 
@@ -92,8 +123,10 @@ def start(engine: Engine, host: str, port: int | None) -> str:
     Raises:
         ImportError: Packages of the dashboard are not installed.
         RuntimeError: The dashboard did not start.
+        ValueError: The token in the environment cannot be used.
     """
     require_packages()
+    fixed_token()  # the child reads it: here, a wrong one is an error of `init`
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", _BOOT, IMPORT_ROOT],
         stdin=subprocess.PIPE,

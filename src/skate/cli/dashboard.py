@@ -25,11 +25,12 @@ def dashboard(host: str, port: int, opens: bool, address: str) -> None:
     """Show a node in the browser: tasks, actors, objects, logs, and the libraries.
 
     Prints the URL of the page, which contains a token, and runs until Ctrl-C. The page keeps working when the
-    node is stopped and started again.
+    node is stopped and started again. The token is random, unless SKATE_DASHBOARD_TOKEN sets it.
     """
     try:
         dashboards.require_packages()
-    except ImportError as error:
+        dashboards.fixed_token()
+    except (ImportError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     from skate.dashboard._process import run
 

@@ -26,8 +26,8 @@ class Actions:
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
         return [
-            Route("/actions/actors/{id}/kill", self._kill, methods=["POST"]),
-            Route("/actions/tasks/{id}/cancel", self._cancel, methods=["POST"]),
+            Route("/actions/actors/{id:path}/kill", self._kill, methods=["POST"]),
+            Route("/actions/tasks/{id:path}/cancel", self._cancel, methods=["POST"]),
         ]
 
     async def _kill(self, request: Request) -> Response:

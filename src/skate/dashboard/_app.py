@@ -94,8 +94,8 @@ class Dashboard:
         tables = Tables(node, history)
         for name in TABLES:
             add(f"/state/{name}", tables.table(name))
-            add(f"/state/{name}/{{id}}", tables.row(name))
-        add("/state/why/{id}", self._why)
+            add(f"/state/{name}/{{id:path}}", tables.row(name))
+        add("/state/why/{id:path}", self._why)
         add("/state/timeline", Timeline(node, history).handle)
         add("/state/memory", Memory(node).handle)
         add("/state/serve", self._serve.handle)
@@ -104,7 +104,7 @@ class Dashboard:
         add("/state/logs/{name:path}", self._logs.read)
         runs = Runs(node)
         add("/state/runs", runs.list)
-        add("/state/runs/{id}", runs.read)
+        add("/state/runs/{id:path}", runs.read)
 
     def _application(self) -> ASGIApp:
         routes: list[BaseRoute] = [
@@ -120,7 +120,8 @@ class Dashboard:
         return Starlette(routes=routes, exception_handlers={Problem: _explain})
 
     async def _state(self, request: Request) -> Response:
-        data = await self.topics.answer(request.url.path, request.query_params)
+        # Not `request.url.path`, which ends at a question mark in an id.
+        data = await self.topics.answer(request.scope["path"], request.query_params)
         return Response(encode(data), media_type="application/json")
 
     async def _session(self, _: Mapping[str, str], __: QueryParams) -> dict[str, Any]:
@@ -140,11 +141,12 @@ async def _explain(_: Request, error: Exception) -> Response:
 
 
 async def _page(request: Request) -> Response:
-    """Answer with a file of the page; all paths without a dot are routes of the page itself."""
+    """Answer with a file of the page; a path below one of its pages ends with an id, which may look like a file."""
     path = request.path_params["path"]
-    if path.partition("/")[0] in ("state", "actions", "api", "live", "metrics"):
+    folder, _, rest = path.partition("/")
+    if folder in ("state", "actions", "api", "live", "metrics"):
         raise Problem(404, f"There is no /{path}.")
-    if "." in path:
+    if folder == "assets" or ("." in path and not rest):
         file = (STATIC / path).resolve()
         if not file.is_relative_to(STATIC.resolve()) or not file.is_file():
             raise Problem(404, f"There is no /{path}.")

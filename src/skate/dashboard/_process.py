@@ -46,6 +46,7 @@ def run(
     Raises:
         ConnectionError: There is no such node.
         OSError: No port is free, or the address cannot be used.
+        ValueError: The token in the environment cannot be used.
     """
     sock = _bind(host, port)
     try:
@@ -95,7 +96,7 @@ async def _serve(
     ends_with_stdin: bool,
 ) -> None:
     port = sock.getsockname()[1]
-    token = new_token()
+    token = dashboards.fixed_token() or new_token()
     url = page_url(host, port, token)
 
     def connect() -> Observer:

@@ -36,9 +36,9 @@ TABLES: Final = {
 }
 _KEYS: Final = {
     "tasks": ("task_id",),
-    "actors": ("actor_id",),
+    "actors": ("actor_id", "name"),
     "objects": ("object_id",),
-    "placement_groups": ("placement_group_id",),
+    "placement_groups": ("placement_group_id", "name"),
     "workers": ("worker_id",),
     "nodes": ("node_id",),
     "jobs": ("submission_id", "job_id"),
@@ -100,8 +100,11 @@ class Tables:
                 row = None if task is None else task.row
             else:
                 every, _total, _dropped = await self._rows(name)
-                found = (_row(each) for each in every)
-                row = next((row for row in found if any(row[key] == id for key in _KEYS[name])), None)
+                # The id of another row may be the name of this one.
+                row = next(
+                    (_row(each) for key in _KEYS[name] for each in every if id and _row(each)[key] == id),
+                    None,
+                )
             if row is None:
                 raise Problem(404, f"There is no {name[:-1].replace('_', ' ')} {id}.")
             return _to_dict(row, row.list_columns())

@@ -1,1 +1,0 @@
-import{S as e,b as t}from"./index-C_JHgsaH.js";function n(n,r={getInitialValueInEffect:!0}){let i=e(n,r),{colorScheme:a}=t();return a===`auto`?i:a}export{n as t};
