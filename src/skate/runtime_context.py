@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import skate._engine as engines
 from skate._base.accelerators import DEVICE_VARIABLES
-from skate._base.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
+from skate._base.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID
+from skate._base.ids import worker_id as worker_id
 from skate._base.lazy_names import lazy_names
 
 __all__ = ["RuntimeContext", "get_runtime_context"]
@@ -231,11 +232,6 @@ class RuntimeContext:
                 "This method is not supported in an async actor. Its calls get asyncio.CancelledError."
             )
         return self._engine.is_cancelled()
-
-
-def worker_id(number: int) -> str:
-    """Return a worker's id, as hexadecimal digits, from its number in the session."""
-    return WorkerID(number.to_bytes(28, "big")).hex()
 
 
 def get_runtime_context() -> RuntimeContext:

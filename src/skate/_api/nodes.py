@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import skate._engine as engines
 from skate._api import init_arguments
+from skate._base import tracing
 from skate._engine.common.session_roots import UnusableFolderError, root, shm_root
 from skate._engine.local.driver.long_lived import GRACE_SECONDS, end, find, stop, wait
 from skate._engine.local.session.node_records import NodeRecord, current, nodes
@@ -46,12 +47,14 @@ def start(
     memory: float | None = None,
     object_store_memory: int | None = None,
     preload: list[str] | None = None,
+    tracing_startup_hook: str | None = None,
 ) -> NodeRecord:
     """Start a node that outlives this process; the arguments are those of `init`.
 
     Raises:
         RuntimeError: A node is running already, or the new one did not start.
         ValueError: An argument is wrong.
+        ImportError: There is a tracing hook, and OpenTelemetry's SDK is not installed.
     """
     from skate._engine.local.driver import long_lived
 
@@ -72,6 +75,7 @@ def start(
         labels=labels,
         object_store_memory=object_store_memory,
         preload=preload,
+        tracing_hook=None if tracing_startup_hook is None else tracing.check_hook(tracing_startup_hook),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import skate._engine as engines
 from skate._api import init_arguments, starting
-from skate._base import variables
+from skate._base import tracing, variables
 from skate._base.suggestions import did_you_mean
 from skate._version import __version__, ray_version
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Private keywords of Ray's `init` that have no meaning on one machine. `init` accepts and ignores them.
 _IGNORED = frozenset(
     (
-        "_system_config", "_temp_dir", "_node_ip_address", "_tracing_startup_hook",
+        "_system_config", "_temp_dir", "_node_ip_address",
         "_node_name", "_redis_max_memory", "_plasma_directory", "_object_store_memory", "_driver_object_store_memory",
         "_redis_username", "_redis_password", "_skip_env_hook", "_lru_evict", "_redis_db", "_internal_config",
         "_enable_object_reconstruction",
@@ -127,7 +127,7 @@ def init(
     42
     """
     init_arguments.check(locals())
-    unknown = set(kwargs) - _IGNORED - {"_memory", "_metrics_export_port"}
+    unknown = set(kwargs) - _IGNORED - {"_memory", "_metrics_export_port", "_tracing_startup_hook"}
     if unknown:
         raise _unknown_keyword(min(unknown))
     earlier = engines.running()
@@ -156,6 +156,9 @@ def init(
         metadata["logging_config"] = logging_config.to_dict()
     if _ray_is_skate():
         metadata["as_ray"] = True  # workers install the alias, too
+    hook = kwargs.get("_tracing_startup_hook")
+    if hook is not None and name != "ray":  # Ray itself runs the hook
+        metadata[tracing.HOOK] = tracing.check_hook(hook)
     if name != "ray":  # Ray itself reads these variables
         from skate._api import submission
 

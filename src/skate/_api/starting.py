@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from skate._base import tracing
+
 if TYPE_CHECKING:
     from skate._engine.abc import Engine
 
@@ -109,7 +111,11 @@ def local(
         memory=memory,
         labels=machine.labels,
         object_store_memory=machine.object_store_memory,
-        preload=[*(preload or []), *filter(None, os.environ.get("SKATE_PRELOAD", "").split(","))],
+        preload=[
+            *(preload or []),
+            *filter(None, os.environ.get("SKATE_PRELOAD", "").split(",")),
+            *([tracing.SDK] if tracing.HOOK in job.metadata else ()),
+        ],
         system_config=system_config,
     )
     if "as_ray" in job.metadata:

@@ -100,6 +100,11 @@ class WorkerID(UniqueID):
     __slots__ = ()
 
 
+def worker_id(number: int) -> str:
+    """Return a worker's id, as hexadecimal digits, from its number in the session."""
+    return WorkerID(number.to_bytes(UNIQUE_SIZE, "big")).hex()
+
+
 class FunctionID(UniqueID):
     """Identifies an exported function."""
 

@@ -83,6 +83,11 @@ def _note_ignored(_: click.Context, param: click.Parameter, value: Any) -> None:
 @click.option(
     "--preload", multiple=True, metavar="MODULE", help="Import this once for all workers. Repeatable."
 )
+@click.option(
+    "--tracing-startup-hook",
+    metavar="MODULE:FUNCTION",
+    help="Call this in every program and worker of the node, and create OpenTelemetry spans.",
+)
 @click.option("--block", is_flag=True, help="Stay in the foreground; Ctrl-C stops the node.")
 @click.option("--address", help="Not supported: a node cannot join other nodes.")
 @click.option("--disable-usage-stats", is_flag=True, hidden=True, expose_value=False, help="There are none.")
@@ -95,6 +100,7 @@ def start(
     memory: float | None,
     object_store_memory: int | None,
     preload: tuple[str, ...],
+    tracing_startup_hook: str | None,
     block: bool,
     address: str | None,
 ) -> None:
@@ -116,8 +122,9 @@ def start(
             memory=memory,
             object_store_memory=object_store_memory,
             preload=list(preload),
+            tracing_startup_hook=tracing_startup_hook,
         )
-    except (RuntimeError, ValueError) as error:
+    except (ImportError, RuntimeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(node.folder)
     say(f'The node runs (pid {node.pid}). Attach with skate.init(address="auto"); stop it with `skate stop`.')

@@ -116,4 +116,5 @@ class CreatedActor(NamedTuple):
 class Handle(Protocol):
     """A handle of an actor, as engines see it."""
 
+    _ray_class_name: str
     _ray_keep: object  # `CreatedActor.keep`, or the result of `Engine.hold_actor`

@@ -27,7 +27,7 @@ def split_arguments(
                 found.append((name, value))
     if found:
         changed = list(args)
-        kwargs = dict(kwargs)
+        kwargs = kwargs.copy()  # of the same class, which may carry a trace context
         for slot, _ in found:
             if isinstance(slot, int):
                 changed[slot] = None

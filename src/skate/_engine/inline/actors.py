@@ -24,6 +24,7 @@ from skate._engine.common.calls import concurrency_groups
 from skate._engine.common.outcomes import ExitRequest, creation_error, run_without_loop, task_error
 from skate._engine.common.resources import Grant
 from skate._engine.common.states import ALIVE, DEAD, PENDING_CREATION, RESTARTING
+from skate._engine.common.traced_calls import traced_method
 from skate._engine.inline.calls import WORKER, Arguments, Invocation
 from skate._engine.inline.context import Running, Spec, current
 from skate._engine.inline.environments import ProcessSettings, fatal_exceptions
@@ -285,7 +286,8 @@ class Actors:
         try:
             args, kwargs = call.arguments.load()
             actor.instance = actor.kind.__new__(actor.kind)
-            returned = actor.instance.__init__(*args, **kwargs)
+            construct = traced_method(actor.instance.__init__, actor.class_name, "__init__")
+            returned = construct(*args, **kwargs)
             if actor.is_async and inspect.isawaitable(returned):
                 await returned
         except fatal_exceptions():

@@ -44,6 +44,7 @@ from skate._engine.common import failures, session_folders, session_roots
 from skate._engine.common.machine_facts import OBJECT_STORE_SHARE, resources
 from skate._engine.common.outcomes import ExitRequest, serialize_put
 from skate._engine.common.tables import group_table, node_row
+from skate._engine.common.traced_calls import choose_class
 from skate._engine.inline.actors import Actor, Actors
 from skate._engine.inline.calls import WORKER, Arguments, Invocation
 from skate._engine.inline.context import current
@@ -483,6 +484,6 @@ def start(
     """
     total, devices = resources(num_cpus, num_gpus, custom, None)
     total["object_store_memory"] = float(object_store_memory or int(memory() * OBJECT_STORE_SHARE))
-    return InlineEngine(
-        total, devices, labels or {}, namespace or secrets.token_hex(16), runtime_env or {}, metadata or {}
-    )
+    metadata = metadata or {}
+    kind = choose_class(InlineEngine, metadata)
+    return kind(total, devices, labels or {}, namespace or secrets.token_hex(16), runtime_env or {}, metadata)

@@ -15,6 +15,7 @@ from skate._engine.common.calls import count_of
 from skate._engine.common.failures import DIED, RESTARTS
 from skate._engine.common.outcomes import ExitRequest, exit_code, matches, task_error
 from skate._engine.common.states import ALIVE, DEAD, RESTARTING, RUNNING, SUBMITTED
+from skate._engine.common.traced_calls import traced_method
 from skate._engine.common.values import STREAMING
 from skate._engine.inline.actors import EXITED, Actor, Actors, SelfKilled
 from skate._engine.inline.calls import Arguments, Invocation
@@ -261,16 +262,19 @@ class ActorCallOwner:
     def function(self, call: Invocation) -> Callable[..., Any]:
         """Return the method to call."""
         assert isinstance(call, MethodCall)
+        return traced_method(self._bind(call.method), self._actor.class_name, call.method)
+
+    def _bind(self, name: str) -> Callable[..., Any]:
         instance = self._actor.instance
-        if call.method == "__ray_ready__":
+        if name == "__ray_ready__":
             return lambda: True
-        if call.method == "__ray_call__":
+        if name == "__ray_call__":
             return lambda function, *args, **kwargs: function(instance, *args, **kwargs)
-        if call.method == "__ray_terminate__":
+        if name == "__ray_terminate__":
             return _terminate
-        method: Callable[..., Any] | None = getattr(instance, call.method, None)
+        method: Callable[..., Any] | None = getattr(instance, name, None)
         if method is None:
-            raise AttributeError(f"{type(instance).__name__!r} object has no attribute {call.method!r}")
+            raise AttributeError(f"{type(instance).__name__!r} object has no attribute {name!r}")
         return method
 
     def handle_error(self, call: Invocation, error: BaseException) -> bool:

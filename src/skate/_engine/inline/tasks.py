@@ -18,6 +18,7 @@ from skate._engine.common.calls import count_of, label_selectors, placement
 from skate._engine.common.outcomes import exit_code, matches, task_error
 from skate._engine.common.resources import Grant
 from skate._engine.common.states import QUEUED, RUNNING, TASK_HISTORY
+from skate._engine.common.traced_calls import traced_function
 from skate._engine.common.values import STREAMING
 from skate._engine.inline.calls import Arguments, Invocation
 from skate._engine.inline.context import Running, Spec, current
@@ -104,7 +105,8 @@ class Tasks:
             function.export, options, self._execution.environments.merge_job_environment(options.runtime_env)
         )
         count = count_of(options.num_returns, generator=function.is_generator)
-        cached = CachedSubmission(self, spec, count, loads(function.export.code))
+        code = traced_function(loads(function.export.code), function.export.module, function.export.name)
+        cached = CachedSubmission(self, spec, count, code)
         if current.get() is None:  # elsewhere, group and environment depend on the submitter
             function.submission_cache = cached
         return cached

@@ -10,8 +10,10 @@ from types import FrameType
 from typing import Any
 
 from skate._base import errors as exceptions
+from skate._base import tracing
 from skate._engine import holder
 from skate._engine.common import open_files, signals
+from skate._engine.common.traced_calls import choose_class
 from skate._engine.local.client.client import Client
 from skate._engine.local.client.engine import LocalEngine
 from skate._engine.local.client.job import environment_resolver, job_info
@@ -139,6 +141,9 @@ def connect(
             f"No Skate node answers at {address}: {error}. Start one with `skate start`, or call init() "
             "without an address to run a private one."
         ) from error
+    hook = "" if observer else sessions.description(address).get(tracing.HOOK)
+    if hook:
+        metadata = {tracing.HOOK: hook, **metadata}
     extra = {
         "log_to_driver": log_to_driver,
         "metadata": metadata,
@@ -159,6 +164,11 @@ def _attach(
     extra: dict[str, Any],
     printer: OutputPrinter,
 ) -> LocalDriver:
+    try:
+        kind = choose_class(LocalDriver, extra["metadata"])
+    except BaseException:
+        sock.close()
+        raise
     open_files.raise_limit()
     # Without a namespace, the named actors are private: the random one cannot be guessed.
     info = job_info(namespace or os.urandom(16).hex(), runtime_env, extra)
@@ -166,7 +176,7 @@ def _attach(
     connection.post(m.Hello("driver", os.getpid(), job=pack(info)))
     welcome = _welcome(connection, node)
     shm = node.session.shm if node is not None else sessions.at(welcome.session).shm
-    return LocalDriver(Client(connection, welcome, shm), node, info, printer)
+    return kind(Client(connection, welcome, shm), node, info, printer)
 
 
 def _welcome(connection: Connection, node: NodeProcess | None) -> m.Welcome:

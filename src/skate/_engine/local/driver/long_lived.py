@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from skate._base import tracing
 from skate._engine.local.driver.launcher import fill_standard_streams, node_config, spawn_node
 from skate._engine.local.session import folders as sessions
 from skate._engine.local.session.node_records import (
@@ -40,6 +41,7 @@ def start(
     labels: dict[str, str] | None = None,
     object_store_memory: int | None = None,
     preload: list[str] | None = None,
+    tracing_hook: str | None = None,
 ) -> NodeRecord:
     """Start a long-lived node; return when it accepts drivers.
 
@@ -53,8 +55,9 @@ def start(
         memory=memory,
         labels=labels,
         object_store_memory=object_store_memory,
-        preload=preload or [],
+        preload=[*(preload or []), *([tracing.SDK] if tracing_hook else ())],
     )
+    config[tracing.HOOK] = tracing_hook or ""
     fill_standard_streams()
     with _one_at_a_time():
         running = current()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from skate._base import tracing
 from skate._engine.common import open_files
 from skate._engine.common.process_limits import start_thread
 from skate._engine.local.node.memory_monitor import MemoryMonitor
@@ -44,6 +45,7 @@ class Node:
                 "private": config["private"],
                 "python": sessions.python_version(),
                 "started": time.time(),
+                tracing.HOOK: config.get(tracing.HOOK, ""),
             },
         )
         self.config = config

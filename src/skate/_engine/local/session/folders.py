@@ -131,11 +131,17 @@ def about(folder: str) -> dict[str, Any] | None:
     if not is_alive(folder):
         return None
     try:
-        with open(os.path.join(folder, folders.LOCK), "rb") as file:
-            found: dict[str, Any] = json.loads(file.read())
+        found = description(folder)
         found["pid"] = _listener_pid(Session(folder, "").socket, found["pid"])
     except (FileNotFoundError, ConnectionRefusedError, ValueError):  # ended, or not started
         return None
+    return found
+
+
+def description(folder: str) -> dict[str, Any]:
+    """Return the description of a session's node that the node has written, with the pid in its own namespace."""
+    with open(os.path.join(folder, folders.LOCK), "rb") as file:
+        found: dict[str, Any] = json.loads(file.read())
     return found
 
 

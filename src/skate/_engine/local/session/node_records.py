@@ -23,6 +23,7 @@ class NodeRecord:
     private: bool
     python: str
     started: float
+    tracing_startup_hook: str = ""  # of its drivers and workers
 
     @property
     def process(self) -> str:

@@ -18,6 +18,7 @@ from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
 from skate._engine.common import signals
 from skate._engine.common.outcomes import run_without_loop
+from skate._engine.common.traced_calls import traced_method
 from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.client.wait_reports import Activity
 from skate._engine.local.wire import messages as m
@@ -122,12 +123,13 @@ class ActorHost:
         done = m.Done(run.task, [m.Result(1, dumps(None))], time.time())
         try:
             self._runner.set_devices(run.accelerators)
-            kind = self._prepared.function
+            kind = self._prepared.load_class()
             args, kwargs = self._runner.arguments(run.args, run.arguments, run.args_object)
             self.instance = kind.__new__(kind)
             self._engine.instance = self.instance
             self._group_of = find_groups(kind)
-            returned = self.instance.__init__(*args, **kwargs)
+            construct = traced_method(self.instance.__init__, self.class_name, "__init__")
+            returned = construct(*args, **kwargs)
             if self.options.is_async and inspect.isawaitable(returned):
                 await returned
         except BaseException as error:
@@ -481,13 +483,16 @@ class ActorHost:
         return m.Result(ERROR, dumps(error))
 
     def _method(self, name: str) -> Any:
+        bound = self._bound.get(name)
+        if bound is None:
+            bound = self._bound[name] = traced_method(self._bind(name), self.class_name, name)
+        return bound
+
+    def _bind(self, name: str) -> Any:
         if name == "__ray_ready__":
             return lambda: True
         if name == "__ray_call__":
             return lambda function, *args, **kwargs: function(self.instance, *args, **kwargs)
         if name == "__ray_terminate__":
             return self._engine.exit_actor
-        bound = self._bound.get(name)
-        if bound is None:
-            bound = self._bound[name] = bind_method(self.instance, name)
-        return bound
+        return bind_method(self.instance, name)

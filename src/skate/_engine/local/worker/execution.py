@@ -28,6 +28,7 @@ from skate._engine.common.outcomes import (
     split_yield,
     task_error,
 )
+from skate._engine.common.traced_calls import traced_function
 from skate._engine.common.values import INLINE_LIMIT
 from skate._engine.local.client.client import Client
 from skate._engine.local.client.engine import LocalEngine
@@ -51,10 +52,15 @@ class PreparedFunction:
 
     @property
     def function(self) -> Any:
-        """The function or class."""
+        """The function of a task."""
         if self._function is None:
-            self._function = loads(self.code)
+            template = self.template
+            self._function = traced_function(loads(self.code), template.module, template.qualname)
         return self._function
+
+    def load_class(self) -> Any:
+        """Return the class of an actor."""
+        return loads(self.code)
 
     def retries(self, error: BaseException) -> bool:
         """Return whether the template retries after this exception."""

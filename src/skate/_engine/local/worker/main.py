@@ -12,7 +12,9 @@ from collections import deque
 from typing import Any
 
 from skate._base import errors as exceptions
+from skate._base import tracing
 from skate._engine.common import signals
+from skate._engine.common.traced_calls import traced_engine
 from skate._engine.local.client.client import Client
 from skate._engine.local.client.engine import LocalEngine
 from skate._engine.local.client.task_context import TaskContext, current_task
@@ -320,8 +322,10 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
         request["labels"],
     )
     client = Client(connection, welcome, request["shm"])
-    engine = LocalEngine(client)
-    as_ray = bool((request["info"].get("metadata") or {}).get("as_ray"))
+    metadata = request["info"].get("metadata") or {}
+    tracing_hook = metadata.get(tracing.HOOK)
+    engine = (traced_engine(LocalEngine) if tracing_hook else LocalEngine)(client)
+    as_ray = bool(metadata.get("as_ray"))
     title = ProcessTitle("ray" if as_ray else "skate")
     worker = Worker(client, engine, listener, TaskProgress(client.files.session, number), title)
     Interrupts(worker.on_interrupt, spare_imports=True).install(always=True)
@@ -332,16 +336,12 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     from skate._engine import adopt
 
     adopt(engine)
-    hook = request.get("setup_hook")
-    if hook:
-        from skate._engine.common.environments import run_setup_hook
-
-        try:
-            run_setup_hook(hook)
-        except exceptions.RuntimeEnvSetupError as error:
-            connection.post(m.Hello("worker", os.getpid(), number, address, failed=error.error_message or ""))
-            client.channel.hub.flush(connection)
-            return 1
+    try:
+        _run_hooks(tracing_hook, request.get("setup_hook"))
+    except exceptions.RuntimeEnvSetupError as error:
+        connection.post(m.Hello("worker", os.getpid(), number, address, failed=error.error_message or ""))
+        client.channel.hub.flush(connection)
+        return 1
     try:
         client.channel.hub.start_thread()
     except OSError as error:
@@ -357,6 +357,27 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
         code = stop.code if isinstance(stop.code, int) else 1
     _shut_down(worker)
     return code
+
+
+def _run_hooks(tracing_hook: str | None, setup_hook: str | None) -> None:
+    """Run the startup hooks of the job and of the runtime environment.
+
+    Raises:
+        RuntimeEnvSetupError: A hook cannot be loaded, or it raised.
+    """
+    if tracing_hook:
+        try:
+            tracing.enable(tracing_hook)
+        except Exception as error:
+            from skate._base.errors.rendering import render_exception
+
+            raise exceptions.RuntimeEnvSetupError(
+                f"The tracing startup hook {tracing_hook!r} failed in a worker:\n{render_exception(error)}"
+            ) from error
+    if setup_hook:
+        from skate._engine.common.environments import run_setup_hook
+
+        run_setup_hook(setup_hook)
 
 
 def _prefer_in_oom_kill() -> None:
