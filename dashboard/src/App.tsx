@@ -48,6 +48,11 @@ const LIBRARIES: Place[] = [
   { path: "/models", name: "Language models", icon: "models", key: "m", page: () => <Models /> },
 ];
 
+/** Return whether Ray's state API has the content of a page: the others are in Ray's own dashboard. */
+function isFilledByRay(place: Place): boolean {
+  return place.path !== "/logs";
+}
+
 const PLACES = [...CORE, ...LIBRARIES];
 
 export function App() {
@@ -105,9 +110,13 @@ export function App() {
           style={{ background: "var(--surface)", overflowY: "auto" }}
         >
           <nav className="nav" aria-label="Pages">
-            <Places places={CORE} section={section ?? ""} />
-            <div className="nav-group">Libraries</div>
-            <Places places={LIBRARIES} section={section ?? ""} />
+            <Places places={session?.engine === "ray" ? CORE.filter(isFilledByRay) : CORE} section={section ?? ""} />
+            {session?.engine !== "ray" && (
+              <>
+                <div className="nav-group">Libraries</div>
+                <Places places={LIBRARIES} section={section ?? ""} />
+              </>
+            )}
             {session?.ray_dashboard && (
               <a href={session.ray_dashboard} target="_blank" rel="noreferrer">
                 Ray's dashboard ↗

@@ -80,6 +80,8 @@ export function shortId(id: string | null | undefined): string {
   if (id.length <= 12) return id;
   // Ids begin with zeros and a counter, or with random digits, and end with parts that many of them share. The task
   // that creates an actor has the actor's id behind sixteen f.
+  // Objects of Ray that a driver put begin with more of them, and end with a counter.
+  if (/^f{32}/.test(id)) return id.replace(/^f+/, "").slice(-12);
   const own = id.replace(/^f{16}/, "");
   return (own.slice(0, 16).replace(/^0+/, "") || own.replace(/^0+/, "") || "0").slice(-12);
 }

@@ -47,7 +47,7 @@ export interface Overview {
   actors: Record<string, number>;
   workers: number;
   waiting: Waiting[];
-  object_store: { used: number; limit: number; spilled: number; objects: number };
+  object_store: { used: number; limit: number; spilled: number; objects: number } | null;
   history: History;
 }
 

@@ -19,9 +19,13 @@ class FakeObserver:
 
     def __init__(self) -> None:
         self.is_closed = False
+        self.is_over = False
 
     def about(self) -> dict[str, Any]:
         return {"engine": "fake"}
+
+    def has_ended(self) -> bool:
+        return self.is_over
 
     def close(self) -> None:
         self.is_closed = True
@@ -88,6 +92,17 @@ async def test_an_error_of_a_question_does_not_end_the_connection(node: Node, er
     with pytest.raises(type(error)):
         await node.ask(fail_with(error))
     assert node.is_connected
+
+
+async def test_any_error_of_a_cluster_that_is_gone_ends_the_connection(
+    node: Node, observers: list[FakeObserver]
+) -> None:
+    observers[0].is_over = True
+    with pytest.raises(Problem, match="no Ray cluster answers at /nowhere") as raised:
+        await node.ask(fail_with(ValueError("Cannot invoke RPC on closed channel!")))
+    assert raised.value.status == 503
+    await connected(node, True)
+    assert observers[0].is_closed
 
 
 async def test_the_death_of_an_actor_does_not_end_the_connection(

@@ -370,6 +370,7 @@ def test_filters_do_not_mind_the_case_of_text_and_columns(session: None) -> None
         (("stat", "=", "DEAD"), "Did you mean 'state'"),
         (("pid", "=", "1.5"), "an integer"),
         (("state", "DEAD"), "A filter must be"),
+        (("state", "=", "ALIV"), "Did you mean 'ALIVE'"),
     ],
 )
 def test_a_filter_that_cannot_be_right_is_refused(session: None, bad: Any, words: str) -> None:

@@ -7,7 +7,7 @@ import { Link } from "wouter";
 import { addressOf } from "../addresses";
 import * as format from "../format";
 import { act, useTopic } from "../live";
-import type { Row, Value } from "../types";
+import type { Row, Session, Value } from "../types";
 import { Pending, State } from "./basics";
 import { WhyButton } from "./Why";
 
@@ -60,6 +60,7 @@ type ContentProps = Pick<Props, "kind" | "idOf" | "name" | "action"> & { id: str
 
 function Content({ kind, id, idOf, name, state, action }: ContentProps) {
   const topic = useTopic<Row>(`/state/${kind}/${encodeURIComponent(id)}`);
+  const session = useTopic<Session>("/state/session").data;
   const row = topic.data;
   if (!row) return <Pending topic={topic} what={id} />;
   const status = row[state];
@@ -73,7 +74,7 @@ function Content({ kind, id, idOf, name, state, action }: ContentProps) {
       <Group gap="sm" mb="md" mih={28}>
         {typeof status === "string" && <State value={status} />}
         {format.isWaiting(status) && <WhyButton id={idOf(row)} name={name(row)} />}
-        {action?.allowed(row) && <Act action={action} id={idOf(row)} />}
+        {session?.engine !== "ray" && action?.allowed(row) && <Act action={action} id={idOf(row)} />}
       </Group>
       {topic.error !== undefined && <p className="error-text">{topic.error}</p>}
       {error && (

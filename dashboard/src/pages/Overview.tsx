@@ -8,7 +8,7 @@ import { DataTable, type Column } from "../components/DataTable";
 import { WhyButton } from "../components/Why";
 import * as format from "../format";
 import { useTopic } from "../live";
-import type { GpuHistory, History, Overview as Data, Waiting } from "../types";
+import type { GpuHistory, History, Overview as Data, Session, Waiting } from "../types";
 
 export function Overview() {
   const topic = useTopic<Data>("/state/overview");
@@ -27,7 +27,7 @@ export function Overview() {
             <WaitingPanel waiting={data.waiting} />
             <Resources resources={data.resources} />
           </div>
-          <Charts history={data.history} data={data} />
+          {data.object_store === null ? <OfRay /> : <Charts history={data.history} store={data.object_store} />}
         </>
       )}
     </Page>
@@ -39,7 +39,14 @@ function sum(counts: Record<string, number>, wanted: (state: string) => boolean)
 }
 
 function Counts({ data }: { data: Data }) {
-  const { tasks, actors } = data;
+  const { tasks, actors, object_store: store } = data;
+  const stored: [string, string][] =
+    store === null
+      ? []
+      : [
+          ["Objects", format.count(store.objects)],
+          ["Spilled", format.bytes(store.spilled)],
+        ];
   return (
     <Stats
       values={[
@@ -53,8 +60,7 @@ function Counts({ data }: { data: Data }) {
           `of ${format.count(sum(actors, (state) => state !== "DEAD"))}`,
         ],
         ["Workers", format.count(data.workers)],
-        ["Objects", format.count(data.object_store.objects)],
-        ["Spilled", format.bytes(data.object_store.spilled)],
+        ...stored,
       ]}
     />
   );
@@ -64,9 +70,28 @@ function last(values: (number | null)[]): number | null {
   return values.at(-1) ?? null;
 }
 
-function Charts({ history, data }: { history: History; data: Data }) {
+/** What the page has not got of a Ray cluster. */
+function OfRay() {
+  const url = useTopic<Session>("/state/session").data?.ray_dashboard;
+  return (
+    <Panel name="Ray cluster">
+      <p style={{ margin: 0 }}>
+        These pages show what Ray's state API reports. Logs, memory, machines, runs and Serve are in{" "}
+        {url ? (
+          <a href={url} target="_blank" rel="noreferrer">
+            Ray's own dashboard
+          </a>
+        ) : (
+          "Ray's own dashboard, which this cluster has not started"
+        )}
+        .
+      </p>
+    </Panel>
+  );
+}
+
+function Charts({ history, store }: { history: History; store: NonNullable<Data["object_store"]> }) {
   const { time } = history;
-  const limit = data.object_store.limit;
   return (
     <div className="grid">
       <Measure
@@ -87,11 +112,11 @@ function Charts({ history, data }: { history: History; data: Data }) {
       />
       <Measure
         name="Object store"
-        about={`${format.bytes(last(history.object_store))} of ${format.bytes(limit)}`}
+        about={`${format.bytes(last(history.object_store))} of ${format.bytes(store.limit)}`}
         time={time}
         values={history.object_store}
         unit={format.bytes}
-        max={limit}
+        max={store.limit}
       />
       <Measure
         name="Running tasks"

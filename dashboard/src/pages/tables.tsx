@@ -9,7 +9,7 @@ import { TablePage } from "../components/TablePage";
 import { WhyButton } from "../components/Why";
 import * as format from "../format";
 import { useTopic } from "../live";
-import type { Memory, MemoryObject, Row } from "../types";
+import type { Memory, MemoryObject, Row, Session } from "../types";
 
 export function text(row: Row, column: string): string {
   return format.plain(row[column]);
@@ -435,8 +435,10 @@ const MEMORY_COLUMNS: Column<MemoryObject>[] = [
 ];
 
 function MemoryView({ onOpen }: { onOpen: (id: string) => void }) {
-  const topic = useTopic<Memory>("/state/memory");
+  const session = useTopic<Session>("/state/session").data;
+  const topic = useTopic<Memory>(session?.engine === "ray" ? null : "/state/memory");
   const memory = topic.data;
+  if (session?.engine === "ray") return null; // a Ray cluster does not say who holds its objects
   if (!memory) {
     return (
       <Panel name="Memory">

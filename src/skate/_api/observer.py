@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import skate._engine as engines
 from skate._api.actor_lookup import find_actor
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from skate._engine.abc import Engine
 
 __all__ = ["MemoryUsage", "Observer", "attach", "memory_usage", "of_this_process"]
+
+MOST_WAITING: Final = 100
 
 memory_usage = machine_memory.usage
 MemoryUsage = machine_memory.Usage
@@ -53,21 +55,32 @@ class Observer:
         """End the connection."""
         self._close()
 
+    def has_ended(self) -> bool:
+        """Return whether a Ray cluster is gone, whose errors do not say so; False for a node, whose errors do."""
+        if self.is_local:
+            return False
+        from skate._engine.ray.connection import check_reachable
+
+        try:
+            check_reachable(self.session)
+        except ConnectionError:
+            return True
+        return False
+
     def about(self) -> dict[str, Any]:
         """Return the facts that do not change while the node runs."""
-        pid, started = None, self._started
+        pid, started = None, None
         if self.is_local:
             from skate._engine.local.session.node_records import read_record
 
             record = read_record(self.session)
-            if record is not None:
-                pid, started = record.pid or None, record.started
+            pid, started = (None, self._started) if record is None else (record.pid or None, record.started)
         url = self.engine.address_info.get("webui_url") if self.engine.name == "ray" else None
         return {
             "engine": self.engine.name,
             "address": self.session,
             "pid": pid,
-            "started": started,
+            "started": started,  # None for a Ray cluster: its nodes have started one by one
             "version": __version__,
             "python": "{}.{}.{}".format(*sys.version_info[:3]),
             "namespace": self._namespace(),
@@ -91,15 +104,23 @@ class Observer:
         from skate.util.state._rows import rows
         from skate.util.state.common import StateResource
 
-        def states(table: StateResource) -> dict[str, int]:
-            return Counter(str(row["state"]) for row in rows(self.engine, table))
-
+        tasks, actors = rows(self.engine, StateResource.TASKS), rows(self.engine, StateResource.ACTORS)
+        waiting = [row for row in tasks if str(row["state"]).startswith("PENDING_")]
         return {
             "total": self.engine.resources(),
             "available": self.engine.available(),
-            "tasks": states(StateResource.TASKS),
-            "actors": states(StateResource.ACTORS),
+            "tasks": Counter(str(row["state"]) for row in tasks),
+            "actors": Counter(str(row["state"]) for row in actors),
             "workers": sum(row["is_alive"] for row in rows(self.engine, StateResource.WORKERS)),
+            "waiting": [
+                {
+                    "id": bytes.fromhex(row["task_id"]),
+                    "name": row["name"],
+                    "kind": "task",
+                    "since": (row["creation_time_ms"] or 0) / 1000 or None,
+                }
+                for row in waiting[:MOST_WAITING]
+            ],
         }
 
     def counts(self) -> dict[str, Any]:
@@ -134,7 +155,7 @@ class Observer:
         return read_sites(self.session, objects)
 
     def why(self, id: str) -> list[str]:
-        """Explain what a task, an object, an actor or a placement group waits for.
+        """Explain what a task, an object, an actor or a placement group waits for; no lines if that is not known.
 
         Raises:
             ValueError: The text is not an id.
@@ -156,6 +177,8 @@ class Observer:
         return self.engine.why_by_id(binary) or []
 
     def _why_group(self, id: bytes) -> list[str]:
+        if not self.is_local:
+            return []
         rows = [row for row in self.engine.state(Table.GROUPS) if row["placement_group_id"] == id]
         if not rows:
             return [f"placement group {id.hex()[:16]}… is not known to the node"]
@@ -217,8 +240,14 @@ def attach(address: str) -> Observer:
         ConnectionError: No such node is running.
     """
     from skate._api import starting
+    from skate._api.nodes import plain_address
 
+    address = plain_address(address)
     if address.startswith("ray://"):
+        if address == "ray://":
+            raise ConnectionError(
+                "'ray://' names no cluster: write ray://HOST:PORT, as in ray://head-node:10001."
+            )
         machine = starting.Machine(None, None, None, None, None)
         engine = starting.ray(address, machine, starting.Job(None, None, {}, False), "off")
     else:

@@ -31,6 +31,7 @@ class Actions:
         ]
 
     async def _kill(self, request: Request) -> Response:
+        self._node.local_session("Actors of a Ray cluster are killed with ray.kill() in a program.")
         id = request.path_params["id"]
         restart = flag(request.query_params, "restart")
         try:
@@ -40,6 +41,7 @@ class Actions:
         return JSONResponse({"killed": row["actor_id"].hex()})
 
     async def _cancel(self, request: Request) -> Response:
+        self._node.local_session("Tasks of a Ray cluster are cancelled with ray.cancel() in a program.")
         id = request.path_params["id"]
         force = flag(request.query_params, "force")
         try:

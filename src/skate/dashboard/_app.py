@@ -132,7 +132,7 @@ class Dashboard:
             lines = await self.node.ask(lambda node: node.why(path["id"]))
         except ValueError as error:
             raise Problem(400, str(error)) from error
-        return {"id": path["id"], "lines": lines}
+        return {"id": path["id"], "lines": lines or ["The node does not know what this waits for."]}
 
 
 async def _explain(_: Request, error: Exception) -> Response:

@@ -68,11 +68,7 @@ class Jobs:
         ]
 
     def _session(self) -> str:
-        session = self._node.session
-        if session is None:
-            self._node.observer  # noqa: B018 - raises if there is no node
-            raise Problem(404, "Submit jobs to Ray's own dashboard.")
-        return session
+        return self._node.local_session("Submit jobs to Ray's own dashboard.")
 
     async def _ask(self, question: Callable[[JobSubmissionClient], T]) -> T:
         session = self._session()

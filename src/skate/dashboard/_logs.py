@@ -81,10 +81,7 @@ class Logs:
         self._closing = closing
 
     def _folder(self) -> str:
-        session = self._node.session
-        if session is None:
-            self._node.observer  # noqa: B018 - raises if there is no node
-            raise Problem(404, "The logs of a Ray cluster are in Ray's own dashboard.")
+        session = self._node.local_session("The logs of a Ray cluster are in Ray's own dashboard.")
         return os.path.join(session, "logs")
 
     def _path(self, name: str) -> str:

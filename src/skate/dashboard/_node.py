@@ -90,6 +90,20 @@ class Node:
             raise Problem(503, self._problem or "There is no node.")
         return self._observer
 
+    def local_session(self, elsewhere: str) -> str:
+        """Return the folder of the session.
+
+        Args:
+            elsewhere: What to do instead with a Ray cluster, whose files are not on this machine.
+
+        Raises:
+            Problem: There is no node, or it is a Ray cluster.
+        """
+        observer = self.observer
+        if not observer.is_local:
+            raise Problem(404, elsewhere)
+        return observer.session
+
     def describe(self) -> dict[str, Any]:
         """Return the facts about the session, with whether it is connected."""
         return {**self._about, "connected": self.is_connected, "problem": self._problem}
@@ -110,6 +124,11 @@ class Node:
             raise Problem(504, f"The node has not answered for {ANSWER_TIMEOUT_S:g} seconds.") from None
         except _LOST as error:
             self._drop(observer, error)
+            raise Problem(503, self._problem or str(error)) from error
+        except Exception as error:
+            if not await self._run(observer.has_ended):
+                raise
+            self._drop(observer, ConnectionError(f"no Ray cluster answers at {observer.session}"))
             raise Problem(503, self._problem or str(error)) from error
 
     async def share(
@@ -135,9 +154,7 @@ class Node:
             Problem: There is no node of Skate's, or it does not answer.
         """
         observer = self.observer
-        session = self.session
-        if session is None:
-            raise Problem(404, "This is available for nodes of Skate only: see Ray's own dashboard.")
+        session = self.local_session("This is available for nodes of Skate only: see Ray's own dashboard.")
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 return await self._caller.call(session, function)

@@ -124,7 +124,7 @@ class Sampler:
             )
         tasks = Counter(summary.get("tasks", {}))
         tasks.update((calls or {}).get("unfinished_calls", {}))
-        store = summary.get("store", {})
+        store = summary.get("store")  # None for a Ray cluster, which does not report it
         total, available = summary.get("total", {}), summary.get("available", {})
         return {
             "resources": [
@@ -135,11 +135,13 @@ class Sampler:
             "actors": summary.get("actors", {}),
             "workers": summary.get("workers", 0),
             "waiting": [{**row, "id": row["id"].hex()} for row in summary.get("waiting", [])],
-            "object_store": {
-                "used": store.get("used", 0),
-                "limit": store.get("budget", 0),
-                "spilled": store.get("spilled_bytes", 0),
-                "objects": store.get("objects", 0),
+            "object_store": None
+            if store is None
+            else {
+                "used": store["used"],
+                "limit": store["budget"],
+                "spilled": store["spilled_bytes"],
+                "objects": store["objects"],
             },
             "history": self.history(),
         }

@@ -43,6 +43,7 @@ class Serve:
         return await self._node.share("serve", self._describe)
 
     async def _describe(self) -> dict[str, Any]:
+        self._node.local_session("The applications of a Ray cluster are in Ray's own dashboard.")
         # Importing Serve takes long: first see whether it runs.
         if not await self._node.ask(_is_running):
             return {"applications": [], "proxies": [], "http": None}
@@ -64,8 +65,6 @@ class Serve:
 
 
 def _is_running(node: Observer) -> bool:
-    if not node.is_local:
-        return False
     return any(
         row["name"] == _CONTROLLER and row["state"] == "ALIVE"
         for row in rows(node.engine, StateResource.ACTORS)

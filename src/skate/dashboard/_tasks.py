@@ -100,7 +100,10 @@ class TaskHistory:
         from skate.util.state.common import StateResource
 
         found = rows(node.engine, StateResource.TASKS)
-        every = [_task_of(row) for row in found[-MOST_KEPT:] if isinstance(row, TaskState)]
+        kept = [row for row in found[-MOST_KEPT:] if isinstance(row, TaskState)]
+        # Ray gives neither worker nor node for the creation of an actor, but the process.
+        nodes = {row.worker_pid: row.node_id for row in kept if row.node_id}
+        every = [_task_of(row, nodes.get(row.worker_pid)) for row in sorted(kept, key=_end_time)]
         self.finished = deque((task for task in every if task.raw["ended"]), MOST_KEPT)
         self.unfinished = [task for task in every if not task.raw["ended"]]
         self.total, self.dropped = len(found), len(found) - len(every)
@@ -121,7 +124,11 @@ def _id(task: Task) -> str:
     return str(id) if isinstance(id, str) else id.hex()
 
 
-def _task_of(row: TaskState) -> Task:
+def _end_time(row: TaskState) -> float:
+    return row.end_time_ms or row.start_time_ms or row.creation_time_ms or 0.0
+
+
+def _task_of(row: TaskState, node_id: str | None) -> Task:
     task = Task(
         {
             "task_id": row.task_id,
@@ -130,10 +137,10 @@ def _task_of(row: TaskState) -> Task:
             "state": row.state,
             "started": (row.start_time_ms or 0) / 1000,
             "ended": (row.end_time_ms or 0) / 1000,
-            "worker_id": row.worker_id,
+            "worker_id": f"{node_id} {row.worker_pid}",
             "worker_pid": row.worker_pid,
         },
-        row.node_id or "",
+        node_id or "",
     )
     task._row = row
     return task

@@ -40,7 +40,7 @@ def connect(
         PreflightError: The program cannot run there; the error lists all problems.
     """
     if address is not None:
-        _check_reachable(address)  # first, because it takes less time than importing Ray
+        check_reachable(address)  # first, because it takes less time than importing Ray
     theirs = real_ray()
     if theirs.is_initialized():  # the program connected without Skate
         return RayEngine(owns_connection=True, address=address)
@@ -58,6 +58,8 @@ def connect(
     except Exception as error:
         raise translated(error) from None
     info = dict(getattr(session, "address_info", None) or {})
+    if not info.get("webui_url") and getattr(session, "dashboard_url", None):  # the context of Ray Client
+        info["webui_url"] = session.dashboard_url
     engine = RayEngine(owns_connection=True, address=address, address_info=info)
     try:
         check(engine, preflight)
@@ -67,7 +69,7 @@ def connect(
     return engine
 
 
-def _check_reachable(address: str) -> None:
+def check_reachable(address: str) -> None:
     """Raise ConnectionError if nothing listens at the address: Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdigit():

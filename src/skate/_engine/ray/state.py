@@ -58,10 +58,13 @@ def why(reference: Any, task_id: str) -> list[str]:
     ready, _ = real_ray().wait([reference], timeout=0, fetch_local=False)
     if ready:
         return [f"object {reference.hex()} is there"]
+    return why_task(task_id) or [f"object {reference.hex()}: Ray has not heard of its task yet, or no more"]
+
+
+def why_task(task_id: str) -> list[str]:
+    """Explain what a task waits for, one line per attempt; nothing if Ray does not know it."""
     found = real_ray("ray.util.state").get_task(task_id, address=_cluster())
     rows = found if isinstance(found, list) else [] if found is None else [found]
-    if not rows:
-        return [f"object {reference.hex()}: Ray has not heard of its task yet, or no more"]
     return [f"{row.name or row.func_or_class_name} {_words(row)} ({row.state})" for row in rows]
 
 

@@ -15,9 +15,11 @@ from skate.util.state._rows import clear_details, rows, schema_of
 from skate.util.state._schema import StateSchema
 from skate.util.state.common import (
     RAY_MAX_LIMIT_FROM_API_SERVER,
+    ActorState,
     Filter,
     GetApiOptions,
     ListApiOptions,
+    NodeState,
     StateResource,
     SummaryApiOptions,
     SummaryResource,
@@ -33,6 +35,11 @@ _KEYS = {
     StateResource.NODES: "node_id",
     StateResource.WORKERS: "worker_id",
     StateResource.PLACEMENT_GROUPS: "placement_group_id",
+}
+# The states of the rows; a filter on another one would never match.
+_STATES: dict[type[StateSchema], tuple[str, ...]] = {
+    ActorState: ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING", "DEAD"),
+    NodeState: ("ALIVE", "DEAD"),
 }
 S = TypeVar("S", bound=StateSchema)
 OPERATORS = ("=", "!=")
@@ -159,6 +166,10 @@ def _check_filter(each: Any, schema: type[StateSchema]) -> tuple[str, str, Any]:
         raise InvalidQueryError(
             f"Cannot filter by {column!r}; filters may use {', '.join(sorted(known))}.{hint}"
         )
+    states = _STATES.get(schema, ()) if column == "state" else ()
+    if states and str(value).upper() not in states:
+        hint = did_you_mean(str(value).upper(), states)
+        raise InvalidQueryError(f"There is no state {value!r}; the states are {', '.join(states)}.{hint}")
     return column, operator, _parse_value(column, value, schema.kind_of(column))
 
 

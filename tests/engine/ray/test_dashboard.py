@@ -1,0 +1,83 @@
+"""The dashboard of a Ray cluster: what Ray's state API reports, and where the rest is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import skate
+from skate._api import observer
+from tests.dashboard.support import Page, dashboard
+from tests.plugins.ray_clusters import cluster, free_port
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A cluster with Ray's own dashboard, which Ray Client can reach."""
+    port = free_port()
+    with cluster([{"num_cpus": 2, "ray_client_server_port": port, "include_dashboard": True}]):
+        yield f"ray://127.0.0.1:{port}"
+
+
+@skate.remote
+def square(x: int) -> int:
+    return x * x
+
+
+@skate.remote(num_cpus=100)
+def oversized() -> None: ...
+
+
+@skate.remote
+class Counter:
+    def add(self) -> int:
+        return 1
+
+
+async def test_the_pages_show_what_ray_reports(address: str) -> None:
+    skate.init(address, preflight="off", runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}})
+    counter = Counter.options(name="a/b.c").remote()
+    assert skate.get([square.remote(3), counter.add.remote()]) == [9, 1]
+    waits = oversized.remote()
+    async with dashboard() as page:
+        session = await page.get("/state/session")
+        assert (session["engine"], session["address"], session["started"]) == ("ray", address, None)
+        assert session["ray_dashboard"].startswith("http://127.0.0.1:")
+        overview = await page.eventually(
+            "/state/overview",
+            lambda data: data["waiting"] and data["tasks"].get("FINISHED") and data["actors"].get("ALIVE"),
+        )
+        assert overview["object_store"] is None
+        (waiting,) = overview["waiting"]
+        assert waiting["name"] == "oversized"
+        assert "waits for a node with" in (await page.get(f"/state/why/{waiting['id']}"))["lines"][0]
+        assert (await page.get("/state/actors/a%2Fb.c"))["class_name"] == "Counter"
+        timeline = await page.get("/state/timeline")
+        pids = [track["pid"] for track in timeline["tracks"]]
+        assert len(pids) == len(set(pids)) > 0
+        await _is_elsewhere(page)
+    skate.cancel(waits)
+
+
+async def _is_elsewhere(page: Page) -> None:
+    for path in ("/state/logs", "/state/runs", "/state/serve", "/state/memory", "/api/jobs/"):
+        response = await page.client.get(path)
+        assert (response.status_code, "Ray's own dashboard" in response.text) == (404, True), path
+    assert "ray.kill()" in (await page.post("/actions/actors/a%2Fb.c/kill", status=404))["detail"]
+    assert "ray.cancel()" in (await page.post("/actions/tasks/00/cancel", status=404))["detail"]
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("ray://", "write ray://HOST:PORT"),
+        ("ray://127.0.0.1:1", "No Ray cluster answers at"),
+        ("10.0.0.7:6379", "the form 'ray://host:port'"),
+    ],
+)
+def test_an_address_that_is_no_cluster_says_what_to_write(address: str, says: str) -> None:
+    with pytest.raises(ConnectionError, match=says):
+        observer.attach(address)
