@@ -37,6 +37,9 @@ GRACE_SECONDS = 20.0
 # Idle memory is read once a second until four readings agree, at most this often.
 MOST_READINGS = 20
 
+# How long to watch an idle session.
+IDLE_SECONDS = 5.0
+
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -126,6 +129,16 @@ def idle_megabytes(command: Command) -> float:
             time.sleep(1.0)
             seen.append(_tree_pss())
         return seen[-1] / 1e6
+
+
+def idle_cpu_percent(command: Command) -> float:
+    """Return the CPU time of the program and everything it started, idle, in per cent of one core."""
+    with _running(command) as (process, talk):
+        _await_ready(process, talk)
+        time.sleep(IDLE_SECONDS)  # what ends by itself has ended
+        before = _tree_cpu()
+        time.sleep(IDLE_SECONDS)
+        return 100 * (_tree_cpu() - before) / IDLE_SECONDS
 
 
 def peak_memory(command: Command) -> Footprint:
@@ -253,3 +266,13 @@ def _tree_pss() -> float:
             continue  # It ended while we looked.
         total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
     return float(total)
+
+
+def _tree_cpu() -> float:
+    """Return the CPU seconds of every process below this one."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 from typing import Any
 
 
@@ -25,6 +26,12 @@ def first_of(array: Any) -> float:
 
 def add(*numbers: int) -> int:
     return sum(numbers)
+
+
+def spin(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
 
 
 class Plain:
@@ -94,6 +101,20 @@ def tasks(job: Any, client: Any) -> list[Any]:
     def task_1mb() -> float:
         return float(job.rate(lambda: large(50), 50))
 
+    def busy_share(seconds: float) -> float:
+        count = max(1, round(job.cpus / seconds))
+
+        def step() -> None:
+            client.gather([client.submit(spin, seconds, pure=False) for _ in range(count)])
+
+        return 100 * float(job.rate(step, count)) * seconds / float(job.cpus)
+
+    def tasks_1ms() -> float:
+        return busy_share(0.001)
+
+    def tasks_10ms() -> float:
+        return busy_share(0.010)
+
     def wait_1k() -> float:
         return float(job.rate(wait_for_each))
 
@@ -109,7 +130,7 @@ def tasks(job: Any, client: Any) -> list[Any]:
 
         return float(job.rate(step, 10_000))
 
-    return [tasks_sync, tasks_async, tasks_10k, task_1mb, wait_1k, fan_in, pool_map]
+    return [tasks_sync, tasks_async, tasks_10k, task_1mb, tasks_1ms, tasks_10ms, wait_1k, fan_in, pool_map]
 
 
 def objects(job: Any, client: Any) -> list[Any]:

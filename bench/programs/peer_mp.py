@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import multiprocessing.managers
 import sys
+import time
 from typing import Any
 
 CONTEXT = multiprocessing.get_context()
@@ -24,6 +25,12 @@ def square(x: int) -> int:
 
 def first_of(array: Any) -> float:
     return float(array[0])
+
+
+def spin(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
 
 
 class Plain:
@@ -76,6 +83,22 @@ def measure() -> None:
         with CONTEXT.Pool(job.cpus) as pool:
             return job.rate(lambda: large(pool, 50), 50)
 
+    def busy_share(seconds: float) -> float:
+        count = max(1, round(job.cpus / seconds))
+
+        def step() -> None:
+            for result in [pool.apply_async(spin, (seconds,)) for _ in range(count)]:
+                result.get()
+
+        with CONTEXT.Pool(job.cpus) as pool:
+            return 100 * job.rate(step, count) * seconds / job.cpus
+
+    def tasks_1ms() -> float:
+        return busy_share(0.001)
+
+    def tasks_10ms() -> float:
+        return busy_share(0.010)
+
     def pool_map() -> float:
         with CONTEXT.Pool(job.cpus) as pool:
             return job.rate(lambda: pool.map(square, range(10_000)), 10_000)
@@ -100,7 +123,9 @@ def measure() -> None:
             manager.shutdown()
         return seconds
 
-    job.run(tasks_sync, tasks_async, tasks_10k, task_1mb, pool_map, actor_sync, ten_actors)
+    job.run(
+        tasks_sync, tasks_async, tasks_10k, task_1mb, tasks_1ms, tasks_10ms, pool_map, actor_sync, ten_actors
+    )
 
 
 if __name__ == "__main__":

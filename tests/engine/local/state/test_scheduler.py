@@ -29,6 +29,28 @@ def short_tasks(driver: Process, **spec: object) -> tuple[Worker, int]:
     return worker, template
 
 
+def tasks_of(driver: Process, seconds: float) -> tuple[Worker, int]:
+    """Return a worker, and a template whose tasks take some seconds."""
+    template = driver.define(name="timed")
+    first = driver.submit(template)
+    worker = driver.world.start_worker()
+    worker.finish(first, seconds=seconds)
+    return worker, template
+
+
+def busy_workers(driver: Process, count: int, *, seconds: float) -> tuple[int, list[Worker]]:
+    """Return a template whose tasks take some seconds, and workers that run one each."""
+    template = driver.define(name="timed")
+    for _ in range(count):
+        driver.submit(template)
+    workers = driver.world.start_workers()
+    for worker in workers:
+        worker.finish(worker.tasks[0], seconds=seconds)
+    for _ in range(count):
+        driver.submit(template)
+    return template, workers
+
+
 def state_of(worker: Worker) -> str:
     return worker.world.machine.peers[worker.number].state
 
@@ -295,21 +317,94 @@ def test_tasks_behind_one_that_turns_out_long_are_asked_back(world: World) -> No
     assert worker.tasks[0] == second, "tasks that come back keep their turn"
 
 
-def test_tasks_sent_while_others_come_back_are_watched_too() -> None:
+@pytest.mark.parametrize(("seconds", "count"), [(0.0001, 16), (0.001, 11), (0.002, 6), (0.02, 2), (0.03, 1)])
+def test_a_worker_has_fewer_tasks_at_a_time_the_longer_they_take(seconds: float, count: int) -> None:
+    world = World(cpus=1)
+    driver = world.driver()
+    worker, template = tasks_of(driver, seconds)
+    for _ in range(40):
+        driver.submit(template)
+    while len(world.unfinished) > 20:  # the first was sent alone
+        worker.finish(worker.tasks[0], seconds=seconds)
+    assert 0 < len(worker.tasks) <= count
+    assert len(worker.tasks) > count // 2 - 1
+
+
+def test_tasks_are_sent_to_all_busy_workers_alike() -> None:
+    world = World(cpus=4)
+    driver = world.driver()
+    template, workers = busy_workers(driver, 4, seconds=0.001)
+    for _ in range(8):
+        driver.submit(template)
+    assert [len(worker.tasks) for worker in workers] == [3, 3, 3, 3]
+
+
+def test_tasks_that_wait_behind_others_are_recalled_for_an_idle_worker() -> None:
+    world = World(cpus=2)
+    driver = world.driver()
+    template, (one, other) = busy_workers(driver, 2, seconds=0.01)
+    for _ in range(2):
+        driver.submit(template)
+    _, behind = one.tasks
+    other.finish(other.tasks[0], seconds=0.01)
+    assert not one.told(m.Recall)
+    other.finish(other.tasks[0], seconds=0.01)
+    assert one.told(m.Recall)
+    one.hand_back(behind)
+    assert other.tasks == [behind]
+
+
+def test_tiny_tasks_are_not_recalled_for_an_idle_worker() -> None:
+    world = World(cpus=2)
+    driver = world.driver()
+    template, (one, other) = busy_workers(driver, 2, seconds=0.0001)
+    for _ in range(8):
+        driver.submit(template)
+    while other.tasks:
+        other.finish(other.tasks[0], seconds=0.0001)
+    assert len(one.tasks) > 1
+    assert not one.told(m.Recall)
+
+
+def test_an_idle_worker_gets_the_tasks_of_one_other_worker() -> None:
+    world = World(cpus=4)
+    driver = world.driver()
+    template, workers = busy_workers(driver, 4, seconds=0.01)
+    for _ in range(4):
+        driver.submit(template)
+    while workers[0].tasks:
+        workers[0].finish(workers[0].tasks[0], seconds=0.01)
+    assert sum(len(worker.told(m.Recall)) for worker in workers) == 1
+    world.pass_time(RECALL_TIMEOUT_S)
+    assert sum(len(worker.told(m.Recall)) for worker in workers) == 1, "the first has sent nothing back"
+
+
+def test_nothing_is_sent_to_a_worker_whose_task_takes_much_longer_than_usual() -> None:
     world = World(cpus=1)
     driver = world.driver()
     worker, template = short_tasks(driver)
-    other = driver.define(name="also short")
-    probe = driver.submit(other)
-    worker.finish(probe, seconds=SHORT)
-    running, behind = driver.submit(template), driver.submit(template)
-    world.pass_time(2 * RECALL_TIMEOUT_S)
-    assert worker.told(m.Recall)
-    late = driver.submit(other)
-    assert worker.tasks == [running, behind, late]
-    worker.hand_back(behind)
-    world.pass_time(2 * RECALL_TIMEOUT_S)
-    assert worker.told(m.Recall), "the task that was sent meanwhile waits behind a long one as well"
+    running = driver.submit(template)
+    world.now += 2 * RECALL_TIMEOUT_S
+    driver.submit(template)
+    assert worker.tasks == [running]
+
+
+def test_tasks_sent_while_others_come_back_are_watched_too() -> None:
+    world = World(cpus=2)
+    driver = world.driver()
+    template, (one, other) = busy_workers(driver, 2, seconds=0.01)
+    for _ in range(2):
+        driver.submit(template)
+    running, behind = one.tasks
+    while other.tasks:
+        other.finish(other.tasks[0], seconds=0.01)
+    assert one.told(m.Recall)
+    one.finish(running, seconds=0.01)
+    driver.submit(template)
+    late = driver.submit(template)
+    assert one.tasks == [behind, late]
+    world.pass_time(0.05)
+    assert one.told(m.Recall), "the task that was sent meanwhile waits behind a long one as well"
 
 
 def test_a_worker_that_dies_loses_a_retry_only_for_what_it_ran(world: World) -> None:

@@ -128,10 +128,11 @@ class SchedulingClass:
 class Template:
     """A submitter's template with its number and class, and the reason if it can never run."""
 
-    __slots__ = ("cls", "impossible", "mean", "number", "samples", "spec")
+    __slots__ = ("cls", "impossible", "mean", "number", "per_worker", "samples", "spec")
 
     def __init__(self, number: int, spec: TaskTemplate, cls: SchedulingClass, impossible: str) -> None:
         self.mean = 1.0  # running mean of seconds; an unknown function counts as slow
+        self.per_worker = 1  # how many of its tasks a worker may have at a time
         self.samples = 0
         self.number = number
         self.spec = spec

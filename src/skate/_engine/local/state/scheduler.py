@@ -29,9 +29,12 @@ from skate._engine.local.wire import messages as m
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-SHORT_TASK_S = 0.001  # functions with a shorter mean duration are sent ahead
+LONG_TASK_S = 0.025  # tasks with a longer mean duration are not sent ahead
+WORK_AHEAD_S = 0.010  # seconds of work that a worker should have beside the task that it runs
 MAX_TASKS_AHEAD = 16  # tasks that a worker may have at a time
-RECALL_TIMEOUT_S = 0.005  # seconds that a task sent ahead waits for the one before it until it is recalled
+RECALL_TIMEOUT_S = 0.005  # the shortest time that a task runs until those behind it are recalled
+WORTH_RECALLING_S = 0.002  # seconds of work that are recalled for an idle worker
+RECALL_PAUSE_S = 0.001  # seconds between two rounds of such recalls
 IDLE_WORKER_TIMEOUT_S = 60.0  # seconds to keep an idle worker beyond the number of CPUs
 OVER = "was submitted by a worker whose job has ended."  # why a task can never run
 
@@ -49,6 +52,7 @@ class Scheduler:
         self.waiting: dict[SchedulingClass, None] = {}  # classes with queued tasks
         self._idle: dict[Key, list[Peer]] = {}
         self._ahead: dict[int, Peer] = {}  # workers with tasks that wait behind another
+        self._last_recall = -RECALL_PAUSE_S
         # Cancelled by force on a worker with other tasks, and since when.
         self._force_cancelled: list[tuple[float, Task]] = []
         self.groups_wait = False  # whether placement groups wait for resources
@@ -131,15 +135,16 @@ class Scheduler:
             return
         self._changed = False
         waiting = self.waiting
-        if not waiting:
-            return
-        order = list(waiting)
-        if len(order) > 1:
-            order.sort(key=lambda cls: cls.queue[0].sequence)
-        for cls in order:
-            self._place(cls)
-            if not cls.queue:
-                del waiting[cls]
+        if waiting:
+            order = list(waiting)
+            if len(order) > 1:
+                order.sort(key=lambda cls: cls.queue[0].sequence)
+            for cls in order:
+                self._place(cls)
+                if not cls.queue:
+                    del waiting[cls]
+        if self._ahead and any(self._idle.values()):
+            self._recall_for_idle()
 
     def _place(self, cls: SchedulingClass) -> None:
         queue = cls.queue
@@ -167,21 +172,59 @@ class Scheduler:
             cls.leased[peer.number] = peer
             peer.head_since = self._machine.now
             self._run(peer, task)
-        if queue and cls.leased and queue[0].template.mean < SHORT_TASK_S and not self._others_first(cls):
+        if queue and cls.leased and queue[0].template.per_worker > 1 and not self._others_first(cls):
             self._send_ahead(cls)
 
     def _send_ahead(self, cls: SchedulingClass) -> None:
-        """Give short tasks to busy workers ahead of time, which saves a round trip per task."""
+        """Give short tasks to busy workers ahead of time, so that they need not wait for the next one."""
         queue = cls.queue
-        for peer in cls.leased.values():
-            if peer.blocked or peer.state is not LEASED:
-                continue
-            if len(peer.tasks) > MAX_TASKS_AHEAD // 2:
-                continue
-            while queue and len(peer.tasks) < MAX_TASKS_AHEAD and queue[0].template.mean < SHORT_TASK_S:
+        most = queue[0].template.per_worker // 2
+        peers = [
+            peer
+            for peer in cls.leased.values()
+            if len(peer.tasks) <= most
+            and not peer.blocked
+            and peer.state is LEASED
+            and not self._is_late(peer)
+        ]
+        if len(peers) > 1:
+            peers.sort(key=_count_tasks)
+        for number, peer in enumerate(peers):
+            count = len(peer.tasks)
+            share = count + -(-len(queue) // (len(peers) - number))
+            while count < share and count < queue[0].template.per_worker:
                 self._run(peer, queue.popleft())
-            if len(peer.tasks) > 1:
+                count += 1
+            if count > 1:
                 self._ahead[peer.number] = peer
+            if not queue:
+                return
+
+    def _is_late(self, peer: Peer) -> bool:
+        """Return whether a worker runs a long task, or one that takes much longer than others of its function."""
+        for task in peer.tasks.values():
+            mean = task.template.mean
+            limit = max(RECALL_TIMEOUT_S, 2 * mean)
+            return mean >= LONG_TASK_S or self._machine.now - peer.head_since >= limit
+        return False
+
+    def _recall_for_idle(self) -> None:
+        """Recall tasks that wait behind others, if idle workers can run them: from one worker for each idle one."""
+        now = self._machine.now
+        if now - self._last_recall < RECALL_PAUSE_S:  # the tasks of the last one are on their way
+            return
+        self._last_recall = now
+        idle = {key: len(peers) for key, peers in self._idle.items()}
+        for peer in sorted(self._ahead.values(), key=_count_tasks, reverse=True):
+            cls = peer.lease
+            if cls is None or cls.queue or not idle.get(cls.key) or self._pool_for(cls) is None:
+                continue
+            tasks = iter(peer.tasks.values())
+            next(tasks)  # is running
+            if sum(task.template.mean for task in tasks) >= WORTH_RECALLING_S:
+                idle[cls.key] -= 1
+                del self._ahead[peer.number]
+                self._send(peer.number, m.Recall())
 
     def _pool_for(self, cls: SchedulingClass) -> Pool | None:
         """Return the pool that can run the next task of the class now."""
@@ -296,7 +339,7 @@ class Scheduler:
         if len(peer.tasks) <= 1:
             self._ahead.pop(peer.number, None)
         if peer.tasks:
-            if cls.queue and len(peer.tasks) <= MAX_TASKS_AHEAD // 2:
+            if cls.queue and len(peer.tasks) <= cls.queue[0].template.per_worker // 2:
                 self._changed = True
             return
         self._continue_lease(peer, cls)
@@ -319,11 +362,13 @@ class Scheduler:
     def _update_mean(template: Template, seconds: float) -> None:
         template.samples += 1
         if template.samples == 1:
-            template.mean = seconds
+            mean = seconds
         elif template.samples < 4:
-            template.mean = max(template.mean, seconds)
+            mean = max(template.mean, seconds)
         else:
-            template.mean += (seconds - template.mean) * 0.1
+            mean = template.mean + (seconds - template.mean) * 0.1
+        template.mean = mean
+        template.per_worker = _tasks_per_worker(mean)
 
     def _others_first(self, cls: SchedulingClass) -> bool:
         """Return whether an older task or a placement group waits, which a long queue must not starve."""
@@ -408,12 +453,11 @@ class Scheduler:
         """Recall tasks that wait behind a long one, kill force-cancelled tasks, and end idle workers."""
         now = self._machine.now
         for number, peer in list(self._ahead.items()):
-            if now - peer.head_since >= RECALL_TIMEOUT_S:
+            if self._is_late(peer):
                 del self._ahead[number]
-                for task in peer.tasks.values():
-                    task.template.mean = max(task.template.mean, RECALL_TIMEOUT_S)
-                    break  # only the first one is running
                 self._send(number, m.Recall())
+        if self._ahead and any(self._idle.values()):
+            self._recall_for_idle()
         if self._force_cancelled:
             self._kill_force_cancelled(now)
         if self.starts.tick():
@@ -466,6 +510,23 @@ class Scheduler:
     def idle_workers(self) -> list[Peer]:
         """Return the idle workers."""
         return [peer for idle in self._idle.values() for peer in idle]
+
+
+def _count_tasks(peer: Peer) -> int:
+    return len(peer.tasks)
+
+
+def _tasks_per_worker(mean: float) -> int:
+    """Return how many tasks of some seconds a worker may have at a time.
+
+    The time from the end of a task to the start of the next one would be lost otherwise: a millisecond if many workers
+    are busy, and more while programs submit thousands of tasks.
+    """
+    if mean >= LONG_TASK_S:
+        return 1
+    if mean * MAX_TASKS_AHEAD <= WORK_AHEAD_S:
+        return MAX_TASKS_AHEAD
+    return 1 + max(1, int(WORK_AHEAD_S / mean))
 
 
 def _take_without_handle(idle: list[Peer], actor: Actor) -> Peer | None:

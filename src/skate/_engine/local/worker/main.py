@@ -31,6 +31,7 @@ from skate._engine.local.worker.process_title import IDLE, ProcessTitle
 
 BREAKPOINT_HOOK = "skate.util.rpdb.set_trace"  # called by `breakpoint()`, because a worker has no terminal
 MAX_COALESCED_RESULTS = 8  # results of short tasks that may be sent together
+MAX_RESULT_DELAY_S = 0.0005  # seconds of work after which results are sent
 MAX_CALLS_KEPT = 10_000  # finished calls of an actor that wait for the node's request
 
 Row = tuple[bytes, str, str, float, float, str, str]
@@ -84,6 +85,7 @@ class Worker:
         self.exit_code = 0
         self._listener = listener
         self._unsent = 0
+        self._unsent_seconds = 0.0
         self._progress = progress
         self._templates: dict[int, PreparedFunction] = {}
         self._calls: dict[bytes, int] = {}  # function -> number of runs, for max_calls
@@ -282,11 +284,18 @@ class Worker:
             client.channel.flush()
             return
         last = self.leaving or run.attempt == prepared.template.max_retries
-        if self.queue and self._unsent < MAX_COALESCED_RESULTS and not last:
-            self._unsent += 1
+        self._unsent += 1
+        self._unsent_seconds += done.seconds
+        if (
+            self.queue
+            and self._unsent <= MAX_COALESCED_RESULTS
+            and self._unsent_seconds < MAX_RESULT_DELAY_S
+            and not last
+        ):
             client.channel.post(done)
         else:
             self._unsent = 0
+            self._unsent_seconds = 0.0
             client.channel.send(done)
             client.channel.flush()  # the next task may end this process
 

@@ -1,0 +1,122 @@
+"""What limits a machine with many cores: tiny tasks, tasks of a few milliseconds, and many callers and actors."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import meter
+import numpy as np  # what a program has imported, its actors import, too
+
+job = meter.Job()
+ray: Any = job.load()
+
+CALLERS = 8
+CALLS = 500
+LARGE = 100_000_000
+
+
+@ray.remote
+def nothing() -> bytes:
+    return b"ok"
+
+
+@ray.remote
+def spin(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+@ray.remote(num_cpus=0)
+class Plain:
+    def answer(self) -> bytes:
+        return b"ok"
+
+
+@ray.remote(num_cpus=0)
+class Caller:
+    def submit(self, count: int) -> int:
+        return len(ray.get([nothing.remote() for _ in range(count)]))
+
+    def call(self, actors: list[Any], count: int) -> int:
+        return len(ray.get([actors[number % len(actors)].answer.remote() for number in range(count)]))
+
+    def put(self, count: int) -> None:
+        array = np.ones(LARGE, dtype=np.uint8)
+        for _ in range(count):
+            ray.put(array)
+
+
+def tasks_submitters() -> float:
+    """Let eight actors submit tasks that do nothing."""
+    callers = [Caller.remote() for _ in range(CALLERS)]
+    return job.rate(lambda: ray.get([each.submit.remote(CALLS) for each in callers]), CALLERS * CALLS)
+
+
+def busy_share(seconds: float) -> float:
+    """Return the share of the cores, in per cent, that tasks of some duration keep busy."""
+    count = max(1, round(job.cpus / seconds))
+    rate = job.rate(lambda: ray.get([spin.remote(seconds) for _ in range(count)]), count)
+    return 100 * rate * seconds / job.cpus
+
+
+def tasks_1ms() -> float:
+    """Run tasks of 1 ms, a second of work for each core at a time."""
+    return busy_share(0.001)
+
+
+def tasks_10ms() -> float:
+    """Run tasks of 10 ms."""
+    return busy_share(0.010)
+
+
+def actor_calls() -> float:
+    """Let eight actors call eight others, each all of them in turn."""
+    actors = [Plain.remote() for _ in range(CALLERS)]
+    callers = [Caller.remote() for _ in range(CALLERS)]
+    return job.rate(lambda: ray.get([each.call.remote(actors, CALLS) for each in callers]), CALLERS * CALLS)
+
+
+def create(count: int) -> list[Any]:
+    actors = [Plain.remote() for _ in range(count)]
+    ray.get([actor.answer.remote() for actor in actors])
+    return actors
+
+
+def one_actor() -> float:
+    """Create an actor and hear from it, when another one has been created before."""
+    return job.once(lambda: create(1), lambda: create(1))
+
+
+def sixteen_actors() -> float:
+    """Create sixteen actors and hear from each."""
+    return job.once(lambda: create(1), lambda: create(16))
+
+
+def hundred_actors() -> float:
+    """Create a hundred actors and hear from each."""
+    return job.once(lambda: create(1), lambda: create(100))
+
+
+def put_from_8() -> float:
+    """Put 100 MB again and again from eight actors at once, each time dropping the reference."""
+    callers = [Caller.remote() for _ in range(CALLERS)]
+    count = 5
+    return job.rate(
+        lambda: ray.get([each.put.remote(count) for each in callers]), CALLERS * count * LARGE / 1e9
+    )
+
+
+if __name__ == "__main__":
+    job.run_on(
+        ray,
+        tasks_submitters,
+        tasks_1ms,
+        tasks_10ms,
+        actor_calls,
+        one_actor,
+        sixteen_actors,
+        hundred_actors,
+        put_from_8,
+    )
