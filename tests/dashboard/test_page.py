@@ -282,6 +282,13 @@ def test_the_timeline_holds_twenty_thousand_events(page: Page, url: str) -> None
     page.wait_for("document.querySelector('.timeline').dataset.to")
 
 
+def test_the_page_says_how_many_events_are_no_longer_kept(page: Page, url: str) -> None:
+    set_scene(url, "many")
+    page.open(f"{url}/tasks")
+    wait_for_text(page, "1M older ones are no longer kept", "[aria-label=Timeline]")
+    wait_for_text(page, "1M older tasks are no longer kept.", "[aria-label='All tasks']")
+
+
 def test_a_log_is_followed_and_searched(page: Page, url: str) -> None:
     page.open(f"{url}/logs")
     wait_for_text(page, "a new line", ".log-lines")

@@ -1,4 +1,4 @@
-import{h as e,m as t,o as n,s as r}from"./index-CuPWbi6C.js";import{C as i,D as a,E as o,a as s,c,h as l,i as u,l as d,n as f,r as p,v as m,x as h}from"./basics-Ce5YhfPA.js";import{t as g}from"./jsx-runtime-D--Mv5WS.js";var _=g(),v=`@serve.deployment
+import{h as e,m as t,o as n,s as r}from"./index-D5G6LUoG.js";import{C as i,D as a,E as o,a as s,c,h as l,i as u,l as d,n as f,r as p,v as m,x as h}from"./basics-Ce5YhfPA.js";import{t as g}from"./jsx-runtime-D--Mv5WS.js";var _=g(),v=`@serve.deployment
 class Hello:
     def __call__(self, request):
         return "hello"
