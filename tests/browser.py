@@ -33,14 +33,18 @@ KEY_CODES = {"Enter": 13, "Escape": 27, "Tab": 9, "/": 191}
 
 
 @contextmanager
-def open_browser() -> Iterator[str]:
-    """Start a browser, and yield the address of its DevTools. Without Chromium, the test is skipped."""
+def open_browser(*options: str) -> Iterator[str]:
+    """Start a browser, and yield the address of its DevTools. Without Chromium, the test is skipped.
+
+    Args:
+        options: Further options of the program.
+    """
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)
     if program is None:
         pytest.skip("needs Chromium: apt-get install chromium-headless-shell")
     profile = tempfile.mkdtemp()
     process = subprocess.Popen(
-        [program, *OPTIONS, f"--user-data-dir={profile}"],
+        [program, *OPTIONS, *options, f"--user-data-dir={profile}"],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -91,6 +91,30 @@ export function words(name: string): string {
   return name.replaceAll("_", " ").toLowerCase();
 }
 
+// States whose names say little to those who do not know Ray's scheduler.
+const STATES: Record<string, string> = {
+  PENDING_NODE_ASSIGNMENT: "waits for resources",
+  PENDING_ARGS_AVAIL: "waits for arguments",
+  PENDING_ARGS_FETCH: "fetches arguments",
+  PENDING_OBJ_STORE_MEM_AVAIL: "waits for memory",
+  PENDING_ACTOR_TASK_ARGS_FETCH: "fetches arguments",
+  PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY: "waits for its turn",
+  SUBMITTED_TO_WORKER: "submitted",
+  PENDING_CREATION: "waits for resources",
+  DEPENDENCIES_UNREADY: "waits for arguments",
+  NIL: "not computed yet",
+};
+
+/** The state of a task, an actor, an object, … as words. */
+export function state(name: string): string {
+  return STATES[name] ?? words(name);
+}
+
+/** The end of a path, which tells more than its beginning: `dir/program.py:31`. */
+export function place(site: string): string {
+  return site.split("/").slice(-2).join("/");
+}
+
 export function title(name: string): string {
   const text = words(name)
     .replace(/\bid\b/g, "ID")
@@ -122,7 +146,7 @@ const TONES: Record<string, Tone> = {
   DEAD: "idle",
   REMOVED: "idle",
   STOPPED: "idle",
-  NIL: "idle",
+  NIL: "wait",
   FAILED: "bad",
   ERROR: "bad",
   UNHEALTHY: "bad",

@@ -44,6 +44,8 @@ export interface History {
 export interface Overview {
   resources: { name: string; total: number; used: number }[];
   tasks: Record<string, number>;
+  /** The actor calls among the tasks. */
+  calls: Record<string, number>;
   actors: Record<string, number>;
   workers: number;
   waiting: Waiting[];
@@ -218,7 +220,8 @@ export interface Model {
   prompt_tokens_per_s: number | null;
   running: number | null;
   waiting: number | null;
-  cache_used: number | null;
+  prompt_tokens: number;
+  cached_prompt_tokens: number;
   ttft: Percentiles | null;
   itl: Percentiles | null;
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,3 +43,32 @@ def test_memory_and_labels_of_the_command_are_requested(cli: Cli, node: nodes.No
     selector = '{"zone": "moon"}'
     done = cli("job", "submit", "--entrypoint-label-selector", selector, "--", "true", status=1)
     assert "moon" in done.err
+
+
+def intercept(**given: Any) -> None:
+    """Print the command instead of submitting it, as RAY_JOB_SUBMIT_HOOK may."""
+    print("intercepted", *given["entrypoint"], given["metadata_json"], given["no_wait"])
+    sys.exit(0)
+
+
+def test_a_hook_gets_the_options_and_may_end_the_command(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_JOB_SUBMIT_HOOK", f"{__name__}.intercept")
+    done = cli("job", "submit", "--metadata-json", '{"a": "b"}', "--no-wait", "--", "echo", "hello")
+    assert done.out == "intercepted echo hello {'a': 'b'} True\n"
+    monkeypatch.setenv("RAY_JOB_SUBMIT_HOOK", "nowhere.hook")
+    done = cli("job", "submit", "--", "echo", "hello", status=1)
+    assert "RAY_JOB_SUBMIT_HOOK is 'nowhere.hook'" in done.err
+
+
+def test_jobs_have_an_address_of_their_own(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "ray://127.0.0.1:1")
+    monkeypatch.delenv("SKATE_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8265")
+    assert cli("job", "submit", "--", "echo", "hello").out == "hello\n"
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://192.0.2.1:8265")
+    assert "is not the address of a Skate node" in cli("job", "submit", "--", "echo", "hello", status=1).err
+
+
+def test_a_job_is_stopped_with_rays_option(cli: Cli) -> None:
+    cli("job", "submit", "--no-wait", "--job-id", "long", "--", "sleep", "1000")
+    assert "Stopped long" in cli("job", "stop", "--no-wait", "long").err

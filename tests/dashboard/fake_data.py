@@ -63,6 +63,7 @@ def overview() -> Data:
             "FINISHED": 18432,
             "FAILED": 3,
         },
+        "calls": {"RUNNING": 4},
         "actors": {"ALIVE": 7, "PENDING_CREATION": 1, "DEAD": 2},
         "workers": WORKERS,
         "waiting": [
@@ -573,7 +574,8 @@ def llm() -> Data:
                 "prompt_tokens_per_s": 2310.0 / (index + 1),
                 "running": 12 - index,
                 "waiting": 3,
-                "cache_used": 0.62,
+                "prompt_tokens": 120_000,
+                "cached_prompt_tokens": 74_400,
                 "ttft": {"p50": 0.084, "p90": 0.21, "p99": 0.61},
                 "itl": {"p50": 0.011, "p90": 0.016, "p99": 0.048},
             }
@@ -592,6 +594,7 @@ def empty(path: str) -> Data:
         "overview": {
             "resources": [{"name": "CPU", "total": 2.0, "used": 0.0}],
             "tasks": {},
+            "calls": {},
             "actors": {},
             "workers": 0,
             "waiting": [],

@@ -26,6 +26,7 @@ from tests.dashboard import fake_data
 
 STATIC = Path(__file__).parents[2] / "src/skate/dashboard/static"
 POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
+MILLION = 1_000_000  # of events that are no longer kept, in the scene "many"
 SCENES = ("busy", "empty", "ended", "restarted", "unauthorized", "many")
 
 
@@ -71,7 +72,8 @@ class Server:
             case ["timeline"]:
                 since, limit = (float(query.get(key, ["0"])[0]) for key in ("since", "limit"))
                 per_worker = 3333 if self.scene == "many" else 60
-                return fake_data.timeline(since, int(limit) or 5000, per_worker)
+                found = fake_data.timeline(since, int(limit) or 5000, per_worker)
+                return found | {"dropped": MILLION} if self.scene == "many" else found
             case ["why", id]:
                 return fake_data.why(id)
             case ["runs"]:
@@ -81,7 +83,8 @@ class Server:
             case ["logs", *rest]:
                 return self._log("/".join(rest), query)
             case [table] if table in fake_data.TABLES:
-                return _list(table, query)
+                found = _list(table, query)
+                return found | {"dropped": MILLION} if self.scene == "many" else found
             case [table, id] if table in fake_data.TABLES:
                 column, rows = fake_data.TABLES[table]
                 return _found(

@@ -15,12 +15,12 @@ import pytest
 from tests.browser import Page, open_browser
 from tests.conftest import LeakWatch
 from tests.dashboard import fake_data
+from tests.dashboard.accessibility import AXE, problems
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 ROOT = Path(__file__).parents[2]
-AXE = ROOT / "dashboard/node_modules/axe-core/axe.min.js"
 
 # The link to each page, and a text that shows its data.
 PAGES = {
@@ -102,17 +102,6 @@ def click_button(page: Page, name: str, within: str = "body") -> None:
         each.innerText.trim() === {json.dumps(name)} || each.ariaLabel === {json.dumps(name)})"""
     page.wait_for(found)
     page.run(f"{found}.click()")
-
-
-def problems(page: Page) -> list[str]:
-    """Return the serious violations of accessibility rules that axe finds."""
-    if page.run("typeof axe") == "undefined":
-        page.run(AXE.read_text(encoding="utf-8") + "; 0")
-    found = page.run("""axe.run(document, {resultTypes: ["violations"]}).then((result) => result.violations
-        .filter((each) => ["serious", "critical"].includes(each.impact))
-        .map((each) => `${location.pathname}: ${each.id}: ${each.nodes.map((node) => node.html).slice(0, 3)}`))""")
-    assert isinstance(found, list)
-    return found
 
 
 def test_every_page_shows_its_data(page: Page, url: str) -> None:
@@ -280,6 +269,13 @@ def test_the_timeline_holds_twenty_thousand_events(page: Page, url: str) -> None
     click_button(page, "Show all")
     page.wheel(".timeline", -120)
     page.wait_for("document.querySelector('.timeline').dataset.to")
+
+
+def test_the_page_says_how_many_events_are_no_longer_kept(page: Page, url: str) -> None:
+    set_scene(url, "many")
+    page.open(f"{url}/tasks")
+    wait_for_text(page, "1M older ones are no longer kept", "[aria-label=Timeline]")
+    wait_for_text(page, "1M older tasks are no longer kept.", "[aria-label='All tasks']")
 
 
 def test_a_log_is_followed_and_searched(page: Page, url: str) -> None:

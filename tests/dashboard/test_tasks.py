@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from skate.dashboard import _tasks
 from skate.dashboard._node import Node
 from skate.dashboard._tasks import CHUNK, MOST_KEPT, TaskHistory
 
@@ -82,6 +85,22 @@ async def test_a_node_is_asked_once_if_nothing_is_new() -> None:
     history = await updated(node, 5)
     assert len(history.finished) == 500
     assert history.dropped == 0
+
+
+async def test_what_finished_while_no_page_was_open_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(_tasks, "time", SimpleNamespace(monotonic=lambda: now))
+    node = BusyNode(finished=500, rate=0)
+    connection = Node(lambda: node)  # type: ignore[arg-type,return-value]
+    await connection.start()
+    history = await TaskHistory(connection).update()
+    node.total += 6 * CHUNK
+    now += 7.0
+    connection._shared.clear()
+    await history.update()
+    assert history.dropped == 0
+    assert len(history.finished) == 500 + 6 * CHUNK
+    await connection.close()
 
 
 async def test_a_million_tasks_need_bounded_memory_and_are_counted() -> None:

@@ -5,6 +5,8 @@ import { useMemo, useState, type ReactNode } from "react";
 export interface Column<R> {
   key: string;
   label: string;
+  /** What the column means, if its label is not enough. */
+  about?: string;
   render: (row: R) => ReactNode;
   /** The value to sort by; without it the column cannot be sorted. */
   sort?: (row: R) => string | number | null | undefined;
@@ -43,6 +45,7 @@ export function DataTable<R>({ label, columns, rows, rowKey, onOpen, selected }:
                 key={column.key}
                 scope="col"
                 className={classes(column)}
+                title={column.about}
                 style={{ width: column.width }}
                 aria-sort={order?.key === column.key ? (order.descending ? "descending" : "ascending") : undefined}
               >

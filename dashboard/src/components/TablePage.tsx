@@ -74,7 +74,7 @@ export function TablePage(props: Props) {
           ) : (
             <Empty code={props.code}>{props.empty}</Empty>
           ))}
-        {topic.data && <Foot table={topic.data} limit={limit} onLimit={setLimit} />}
+        {topic.data && <Foot table={topic.data} nouns={`${noun}s`} limit={limit} onLimit={setLimit} />}
       </Panel>
       <Details
         kind={kind}
@@ -116,7 +116,14 @@ function Chips({
   );
 }
 
-function Foot({ table, limit, onLimit }: { table: Table; limit: number; onLimit: (limit: number) => void }) {
+interface FootProps {
+  table: Table;
+  nouns: string;
+  limit: number;
+  onLimit: (limit: number) => void;
+}
+
+function Foot({ table, nouns, limit, onLimit }: FootProps) {
   const more = LIMITS.find((each) => each > limit);
   const hidden = table.total - table.rows.length;
   if (hidden <= 0 && table.dropped <= 0) return null;
@@ -128,7 +135,7 @@ function Foot({ table, limit, onLimit }: { table: Table; limit: number; onLimit:
           Show {format.count(Math.min(more, table.total))}
         </Button>
       )}
-      {table.dropped > 0 && <span>{format.count(table.dropped)} older events are no longer kept.</span>}
+      {table.dropped > 0 && <span>{format.count(table.dropped)} older {nouns} are no longer kept.</span>}
     </div>
   );
 }

@@ -49,7 +49,7 @@ export function Stats({ values }: { values: [label: string, value: ReactNode, no
         <div className="stat" key={label}>
           <dt title={label}>{label}</dt>
           <dd>
-            {value}
+            <span className="nowrap">{value}</span>
             {note != null && <small>{note}</small>}
           </dd>
         </div>
@@ -61,9 +61,9 @@ export function Stats({ values }: { values: [label: string, value: ReactNode, no
 export function State({ value }: { value: string | null | undefined }) {
   if (!value) return <span className="muted">–</span>;
   return (
-    <span className="state" data-tone={format.tone(value)}>
+    <span className="state" data-tone={format.tone(value)} title={format.words(value)}>
       <span className="dot" aria-hidden="true" />
-      <span className="ellipsis">{format.words(value)}</span>
+      <span className="ellipsis">{format.state(value)}</span>
     </span>
   );
 }

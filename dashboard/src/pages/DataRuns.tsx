@@ -32,7 +32,7 @@ function Detail({ run }: { run: DataRun }) {
           ["Rows out", format.count(run.rows), run.total_rows ? `of ${format.count(run.total_rows)}` : undefined],
           ["Rate", format.rate(sink?.rate, "rows")],
           ["Operators running", format.count(running.length), `of ${run.operators.length}`],
-          ["Tasks", format.count(run.operators.reduce((sum, operator) => sum + operator.tasks_active, 0))],
+          ["Tasks running", format.count(run.operators.reduce((sum, operator) => sum + operator.tasks_active, 0))],
           ["Duration", <Since key="duration" time={run.started} until={run.ended} />],
         ]}
       />
@@ -56,7 +56,7 @@ const COLUMNS: Column<Operator>[] = [
     width: 90,
     number: true,
     hide: "wider",
-    render: (row) => format.count(row.rows_in),
+    render: (row) => (/^(Read|Input)/.test(row.name) && row.rows_in === 0 ? "–" : format.count(row.rows_in)),
   },
   { key: "rows_out", label: "Rows out", width: 80, number: true, render: (row) => format.count(row.rows_out) },
   {
@@ -70,8 +70,8 @@ const COLUMNS: Column<Operator>[] = [
   { key: "rate", label: "Rows/s", width: 74, number: true, render: (row) => format.rate(row.rate).replace("/s", "") },
   {
     key: "tasks",
-    label: "Tasks",
-    width: 66,
+    label: "Running",
+    width: 76,
     number: true,
     hide: "wide",
     render: (row) => format.count(row.tasks_active),
@@ -231,7 +231,7 @@ function Box({ operator, x, y, width }: { operator: Operator; x: number; y: numb
       ) : (
         state !== "finished" && (
           <div className="row">
-            <span>{format.count(operator.tasks_active)} tasks</span>
+            <span>{format.count(operator.tasks_active)} running</span>
             <span>{format.count(operator.blocks_queued)} queued</span>
           </div>
         )

@@ -45,8 +45,17 @@ export default function Models() {
   );
 }
 
-function sum(models: Model[], field: "tokens_per_s" | "prompt_tokens_per_s" | "running" | "waiting"): number {
-  return models.reduce((total, model) => total + (model[field] ?? 0), 0);
+function sum(
+  models: Model[],
+  field: "tokens_per_s" | "prompt_tokens_per_s" | "running" | "waiting",
+): number | null {
+  const known = models.map((each) => each[field]).filter((value) => value !== null);
+  return known.length > 0 ? known.reduce((total, value) => total + value, 0) : null;
+}
+
+/** The share of prompt tokens that were in the prefix cache, in percent. */
+function cached(model: Model): number | null {
+  return model.prompt_tokens > 0 ? (100 * model.cached_prompt_tokens) / model.prompt_tokens : null;
 }
 
 const COLUMNS: Column<Model>[] = [
@@ -59,6 +68,7 @@ const COLUMNS: Column<Model>[] = [
   {
     key: "tokens",
     label: "Tokens",
+    about: "Generated tokens per second",
     width: 80,
     number: true,
     render: (row) => format.rate(row.tokens_per_s),
@@ -67,6 +77,7 @@ const COLUMNS: Column<Model>[] = [
   {
     key: "prompt",
     label: "Prompt",
+    about: "Prompt tokens per second",
     width: 92,
     number: true,
     hide: "wide",
@@ -90,17 +101,19 @@ const COLUMNS: Column<Model>[] = [
     sort: (row) => row.waiting,
   },
   {
-    key: "cache",
-    label: "KV cache",
+    key: "cached",
+    label: "Cached",
+    about: "Prompt tokens that were found in the prefix cache",
     width: 84,
     number: true,
     hide: "wide",
-    render: (row) => format.percent(row.cache_used === null ? null : row.cache_used * 100),
-    sort: (row) => row.cache_used,
+    render: (row) => format.percent(cached(row)),
+    sort: cached,
   },
   {
     key: "ttft",
     label: "TTFT p50",
+    about: "Time to the first token: half of the requests took less",
     width: 92,
     number: true,
     hide: "wide",
@@ -110,6 +123,7 @@ const COLUMNS: Column<Model>[] = [
   {
     key: "ttft99",
     label: "TTFT p99",
+    about: "Time to the first token: 99 of 100 requests took less",
     width: 92,
     number: true,
     hide: "wider",
@@ -119,6 +133,7 @@ const COLUMNS: Column<Model>[] = [
   {
     key: "itl",
     label: "Token p50",
+    about: "Time between two tokens: half of the requests took less",
     width: 92,
     number: true,
     hide: "wider",
@@ -128,6 +143,7 @@ const COLUMNS: Column<Model>[] = [
   {
     key: "itl99",
     label: "Token p99",
+    about: "Time between two tokens: 99 of 100 requests took less",
     width: 92,
     number: true,
     hide: "wider",

@@ -38,8 +38,14 @@ function sum(counts: Record<string, number>, wanted: (state: string) => boolean)
   return Object.entries(counts).reduce((total, [state, number]) => total + (wanted(state) ? number : 0), 0);
 }
 
+function isRunning(state: string): boolean {
+  return state.startsWith("RUNNING");
+}
+
 function Counts({ data }: { data: Data }) {
   const { tasks, actors, object_store: store } = data;
+  const running = sum(tasks, isRunning);
+  const calling = sum(data.calls, isRunning);
   const stored: [string, string][] =
     store === null
       ? []
@@ -50,7 +56,11 @@ function Counts({ data }: { data: Data }) {
   return (
     <Stats
       values={[
-        ["Tasks running", format.count(sum(tasks, (state) => state.startsWith("RUNNING")))],
+        [
+          "Tasks running",
+          format.count(running - calling),
+          calling > 0 ? `+ ${format.count(calling)} ${calling === 1 ? "call" : "calls"}` : undefined,
+        ],
         ["Tasks waiting", format.count(sum(tasks, format.isWaiting))],
         ["Tasks finished", format.count(tasks.FINISHED ?? 0)],
         ["Tasks failed", format.count(tasks.FAILED ?? 0)],
@@ -256,14 +266,14 @@ function amount(name: string, value: number): string {
 function Resources({ resources: all }: { resources: Data["resources"] }) {
   const resources = all.filter(({ name }) => !name.startsWith("node:")); // these only name the machine
   return (
-    <Panel name="Resources in use">
+    <Panel name="Resources" about="reserved by tasks and actors">
       <div style={{ minHeight: 198 }}>
         {resources.map(({ name, used, total }) => (
           <div className="resource" key={name}>
             <span className="ellipsis" title={name}>
               {name}
             </span>
-            <Bar share={total > 0 ? used / total : 0} label={`${name} in use`} />
+            <Bar share={total > 0 ? used / total : 0} label={`${name} reserved`} />
             <span className="number nowrap">
               {amount(name, used)} <span className="muted">of {amount(name, total)}</span>
             </span>

@@ -43,7 +43,7 @@ export default function Serve() {
               ["Applications", format.count(data.applications.length)],
               ["Deployments", format.count(deployments.length)],
               ["Replicas", format.count(deployments.reduce((sum, each) => sum + each.replicas.length, 0))],
-              ["Requests", format.rate(total(deployments, "requests_per_s"))],
+              ["Deployment calls", format.rate(total(deployments, "requests_per_s"))],
               ["Errors", format.rate(total(deployments, "errors_per_s"))],
               ["Queued", format.count(total(deployments, "queued"))],
               ["Proxies", format.count(data.proxies.length)],
@@ -58,8 +58,9 @@ export default function Serve() {
   );
 }
 
-function total(deployments: Deployment[], field: "requests_per_s" | "errors_per_s" | "queued"): number {
-  return deployments.reduce((sum, each) => sum + (each[field] ?? 0), 0);
+function total(deployments: Deployment[], field: "requests_per_s" | "errors_per_s" | "queued"): number | null {
+  const known = deployments.map((each) => each[field]).filter((value) => value !== null);
+  return known.length > 0 ? known.reduce((sum, value) => sum + value, 0) : null;
 }
 
 function Application({ application }: { application: Data["applications"][number] }) {
@@ -185,7 +186,7 @@ function Latency({ deployment, application }: { deployment: Deployment; applicat
       name={deployment.name}
       about={
         latency && requests > 0
-          ? `p50 ${format.milliseconds(latency.p50)} · p90 ${format.milliseconds(latency.p90)} · p99 ${format.milliseconds(latency.p99)}`
+          ? `latency p50 ${format.milliseconds(latency.p50)} · p90 ${format.milliseconds(latency.p90)} · p99 ${format.milliseconds(latency.p99)}`
           : "latency"
       }
     >

@@ -50,7 +50,7 @@ function Detail({ run }: { run: TrainRun }) {
       <Stats
         values={[
           ["Status", <State key="status" value={run.status} />],
-          ["Iteration", format.count(iteration)],
+          ["Report", format.count(iteration)],
           [loss ? loss.name : "Loss", loss ? format.measure(latest(loss.values)) : "–"],
           ["Workers", format.count(run.workers.length)],
           ["Checkpoints", format.count(run.checkpoints.length)],
@@ -118,7 +118,7 @@ function Curve({ name, series, iteration }: { name: string; series: Series[]; it
       <Lines
         label={`Curve of ${name}: now ${current}`}
         x={iteration}
-        xName="iteration"
+        xName="report"
         series={series}
         unit={format.measure}
         log={log}

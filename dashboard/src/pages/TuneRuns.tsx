@@ -146,7 +146,7 @@ function trialColumns(run: TuneRun): Column<Trial>[] {
     ...run.parameters.slice(0, 6).map((name): Column<Trial> => ({
       key: `config ${name}`,
       label: name,
-      number: true,
+      number: run.trials.every((trial) => typeof trial.config[name] !== "string"),
       hide: "wide",
       render: (row) => <span title={format.plain(row.config[name])}>{format.measure(row.config[name])}</span>,
       sort: (row) => {

@@ -85,7 +85,13 @@ const ACTOR_COLUMNS: Column<Row>[] = [
   plainColumn("name", { width: 180, hide: "wide" }),
   stateColumn("state", "actor_id", actorName),
   plainColumn("pid", { width: 84, number: true, label: "PID", hide: "wide" }),
-  plainColumn("ray_namespace", { width: 130, hide: "wider", label: "Namespace" }),
+  plainColumn("ray_namespace", {
+    width: 130,
+    hide: "wider",
+    label: "Namespace",
+    // Without a namespace of its own, a program gets a random one.
+    render: (row) => (/^[0-9a-f-]{32,36}$/.test(text(row, "ray_namespace")) ? "–" : text(row, "ray_namespace")),
+  }),
   plainColumn("num_restarts", { width: 84, number: true, hide: "wider", label: "Restarts" }),
   idColumn("actor_id", "actors"),
 ];
@@ -326,7 +332,14 @@ const OBJECT_COLUMNS: Column<Row>[] = [
   plainColumn("call_site", {
     hide: "wider",
     label: "Created at",
-    render: (row) => (row.call_site === "disabled" ? "–" : text(row, "call_site")),
+    render: (row) =>
+      row.call_site === "disabled" ? (
+        "–"
+      ) : (
+        <span className="mono" title={text(row, "call_site")}>
+          {format.place(text(row, "call_site"))}
+        </span>
+      ),
   }),
 ];
 
@@ -414,7 +427,7 @@ const MEMORY_COLUMNS: Column<MemoryObject>[] = [
     label: "Created at",
     render: (row) => (
       <span className="mono" title={row.created_at ?? undefined}>
-        {row.created_at ?? "–"}
+        {row.created_at === null ? "–" : format.place(row.created_at)}
       </span>
     ),
     sort: (row) => row.created_at,
@@ -463,7 +476,7 @@ function MemoryView({ onOpen }: { onOpen: (id: string) => void }) {
             <DataTable
               label="Memory by process"
               columns={PROCESS_COLUMNS}
-              rows={memory.processes}
+              rows={memory.processes.toSorted((one, other) => other.bytes - one.bytes || other.rss - one.rss)}
               rowKey={(row) => String(row.pid)}
             />
           ) : (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from skate._base import variables
@@ -67,22 +67,44 @@ def add_job_config(
     return merge(outer, inner), {**metadata, **(config.get("metadata") or {})}
 
 
+def call_submit_hook(**arguments: Any) -> None:
+    """Call the function that RAY_JOB_SUBMIT_HOOK names, which may end the command.
+
+    Args:
+        arguments: The options of the command, which the function gets by name.
+
+    Raises:
+        ValueError: The function cannot be imported.
+    """
+    hook = _find_hook("JOB_SUBMIT_HOOK")
+    if hook is not None:
+        hook(**arguments)
+
+
+def _find_hook(name: str) -> Callable[..., Any] | None:
+    """Return the function that a variable names, or None."""
+    found = variables.find(name)
+    if found is None:
+        return None
+    variable, path = found
+    module, _, function = path.rpartition(".")
+    try:
+        hook: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{variable} is {path!r}, which is no function that can be imported: {error}"
+        ) from error
+    return hook
+
+
 def apply_hook(runtime_env: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return a driver's environment, changed by the function that RAY_RUNTIME_ENV_HOOK names.
 
     Raises:
         ValueError: The function cannot be imported.
     """
-    found = variables.find(_HOOK)
-    if found is None:
+    hook = _find_hook(_HOOK)
+    if hook is None:
         return runtime_env
-    variable, path = found
-    module, _, name = path.rpartition(".")
-    try:
-        hook = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{variable} is {path!r}, which is no function that can be imported: {error}"
-        ) from error
     changed: Mapping[str, Any] | None = hook(None if runtime_env is None else dict(runtime_env))
     return changed

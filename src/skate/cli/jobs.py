@@ -9,8 +9,17 @@ from typing import Any
 
 import click
 
+from skate._api import submission
 from skate.cli import candidates
-from skate.cli.output import TABLE, address_option, format_option, say, write_block, write_json, write_table
+from skate.cli.output import (
+    TABLE,
+    format_option,
+    job_address_option,
+    say,
+    write_block,
+    write_json,
+    write_table,
+)
 from skate.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 # Options of `ray job submit` that only change its messages, or are for its HTTP client; accepted, so that scripts run.
@@ -45,7 +54,7 @@ def job() -> None:
 @click.option("--entrypoint-resources", metavar="JSON", help="Other resources for the command itself.")
 @click.option("--entrypoint-label-selector", metavar="JSON", help="Labels that the node must have.")
 @click.option("--no-wait", is_flag=True, help="Return at once, without showing the output.")
-@address_option
+@job_address_option
 @_ignored_options
 @click.argument("entrypoint", nargs=-1, required=True, type=click.UNPROCESSED)
 def submit(
@@ -73,13 +82,30 @@ def submit(
     environment = _yaml("--runtime-env", runtime_env) or _json("--runtime-env-json", runtime_env_json)
     if working_dir:
         environment["working_dir"] = working_dir
-    client = JobSubmissionClient(address)
+    metadata = _json("--metadata-json", metadata_json)
     try:
+        submission.call_submit_hook(
+            address=address,
+            job_id=submission_id,
+            submission_id=submission_id,
+            runtime_env=runtime_env,
+            runtime_env_json=runtime_env_json,
+            metadata_json=metadata,
+            working_dir=working_dir,
+            entrypoint=entrypoint,
+            entrypoint_num_cpus=entrypoint_num_cpus,
+            entrypoint_num_gpus=entrypoint_num_gpus,
+            entrypoint_memory=entrypoint_memory,
+            entrypoint_resources=entrypoint_resources,
+            entrypoint_label_selector=entrypoint_label_selector,
+            no_wait=no_wait,
+        )
+        client = JobSubmissionClient(address)
         id = client.submit_job(
             entrypoint=shlex.join(entrypoint) if len(entrypoint) > 1 else entrypoint[0],
             submission_id=submission_id,
             runtime_env=environment,
-            metadata=_json("--metadata-json", metadata_json),
+            metadata=metadata,
             entrypoint_num_cpus=entrypoint_num_cpus,
             entrypoint_num_gpus=entrypoint_num_gpus,
             entrypoint_memory=entrypoint_memory,
@@ -106,7 +132,7 @@ def submit(
 
 @job.command("list")
 @format_option
-@address_option
+@job_address_option
 def list_(format_: str, address: str) -> None:
     """List jobs: submitted ones, and attached programs."""
     jobs = JobSubmissionClient(address).list_jobs()
@@ -122,7 +148,7 @@ def list_(format_: str, address: str) -> None:
 @job.command()
 @click.argument("id", shell_complete=candidates.jobs)
 @format_option
-@address_option
+@job_address_option
 def status(id: str, format_: str, address: str) -> None:
     """Show one job."""
     row = _row(_known(lambda: JobSubmissionClient(address).get_job_info(id)))
@@ -135,7 +161,7 @@ def status(id: str, format_: str, address: str) -> None:
 @job.command()
 @click.argument("id", shell_complete=candidates.jobs)
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
-@address_option
+@job_address_option
 def logs(id: str, follow: bool, address: str) -> None:
     """Show the output of a job."""
     client = JobSubmissionClient(address)
@@ -151,7 +177,10 @@ def logs(id: str, follow: bool, address: str) -> None:
 
 @job.command()
 @click.argument("id", shell_complete=candidates.jobs)
-@address_option
+@click.option(
+    "--no-wait", is_flag=True, hidden=True, expose_value=False, help="Ignored: a job ends in seconds."
+)
+@job_address_option
 def stop(id: str, address: str) -> None:
     """Stop a running job."""
     stopped = _known(lambda: JobSubmissionClient(address).stop_job(id))
@@ -160,7 +189,7 @@ def stop(id: str, address: str) -> None:
 
 @job.command()
 @click.argument("id", shell_complete=candidates.jobs)
-@address_option
+@job_address_option
 def delete(id: str, address: str) -> None:
     """Delete the record and the log of a job that has ended."""
     _known(lambda: JobSubmissionClient(address).delete_job(id))

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from skate._api.variables import PREFIXES
 from skate.cli import candidates
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,14 +30,23 @@ def format_option(command: F) -> F:
 
 def address_option(command: F) -> F:
     """Add `--address`."""
+    return _address_option("ADDRESS")(command)
+
+
+def job_address_option(command: F) -> F:
+    """Add `--address` for commands of jobs, whose address has a variable of its own too."""
+    return _address_option("API_SERVER_ADDRESS", "ADDRESS")(command)
+
+
+def _address_option(*names: str) -> Callable[[F], F]:
     return click.option(
         "--address",
-        envvar=["SKATE_ADDRESS", "RAY_ADDRESS"],
+        envvar=[prefix + name for name in names for prefix in PREFIXES],
         default="auto",
         show_default=True,
         shell_complete=candidates.addresses,
         help="The node: `auto`, or the folder of a session.",
-    )(command)
+    )
 
 
 def say(text: str) -> None:

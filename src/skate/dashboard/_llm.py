@@ -81,7 +81,7 @@ class LLM:
         )
 
     @staticmethod
-    def _describe(model: dict[str, Any], totals: Totals, rates: Mapping[Any, float]) -> dict[str, Any]:
+    def _describe(model: dict[str, Any], totals: Totals, rates: Mapping[Any, float] | None) -> dict[str, Any]:
         tags = model["application"], model["id"]
         own = [each for each in model["deployments"] if _is_of(each["name"], model["id"])]
 
@@ -93,14 +93,13 @@ class LLM:
             "id": model["id"],
             "application": model["application"],
             "base_url": model["base_url"],
-            "tokens_per_s": rates.get(("llm_generated_tokens", *tags), 0.0),
-            "prompt_tokens_per_s": rates.get(("llm_prompt_tokens", *tags), 0.0),
+            "tokens_per_s": None if rates is None else rates["llm_generated_tokens", *tags],
+            "prompt_tokens_per_s": None if rates is None else rates["llm_prompt_tokens", *tags],
             "tokens": totals.value("llm_generated_tokens", *tags),
             "prompt_tokens": totals.value("llm_prompt_tokens", *tags),
             "cached_prompt_tokens": totals.value("llm_cached_prompt_tokens", *tags),
             "running": sum(each["running"] for each in own),
             "waiting": sum(each["queued"] for each in own),
-            "cache_used": None,
             "ttft": seconds("llm_time_to_first_token_s"),
             "itl": seconds("llm_inter_token_latency_s"),
         }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +16,8 @@ from skate.util._metrics_store import Series
 from skate.util.metrics import PREFIX
 
 __all__ = ["Metrics", "Rates", "Totals"]
+
+MIN_SPAN_S: Final = 3.0  # of a rate: processes write their metrics every second or two
 
 
 class Metrics:
@@ -88,14 +91,16 @@ class Rates:
         self._window_s = window_s
         self._samples: list[tuple[float, Mapping[Any, float]]] = []
 
-    def add(self, totals: Mapping[Any, float]) -> dict[Any, float]:
-        """Add the current totals; return the rate of each."""
+    def add(self, totals: Mapping[Any, float]) -> Mapping[Any, float] | None:
+        """Add the current totals; return the rate of each, or None before there is something to compare them with."""
         now = self._clock()
         self._samples.append((now, dict(totals)))
         while len(self._samples) > 2 and now - self._samples[1][0] >= self._window_s:
             del self._samples[0]
         then, before = self._samples[0]
         passed = now - then
-        if passed <= 0:
-            return dict.fromkeys(totals, 0.0)
-        return {key: max(0.0, total - before.get(key, 0.0)) / passed for key, total in totals.items()}
+        if passed < MIN_SPAN_S:
+            return None
+        return defaultdict(
+            float, {key: max(0.0, total - before.get(key, 0.0)) / passed for key, total in totals.items()}
+        )

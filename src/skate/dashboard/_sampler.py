@@ -132,6 +132,7 @@ class Sampler:
                 for name, amount in sorted(total.items())
             ],
             "tasks": tasks,
+            "calls": (calls or {}).get("unfinished_calls", {}),
             "actors": summary.get("actors", {}),
             "workers": summary.get("workers", 0),
             "waiting": [{**row, "id": row["id"].hex()} for row in summary.get("waiting", [])],

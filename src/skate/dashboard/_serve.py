@@ -83,7 +83,7 @@ def _details() -> tuple[dict[str, Any], str | None]:
     return details.model_dump(mode="json"), None if address is None else f"http://{address[0]}:{address[1]}"
 
 
-def _application(app: dict[str, Any], totals: Totals, rates: Mapping[Any, float]) -> dict[str, Any]:
+def _application(app: dict[str, Any], totals: Totals, rates: Mapping[Any, float] | None) -> dict[str, Any]:
     return {
         "name": app["name"],
         "route": app["route_prefix"],
@@ -95,7 +95,9 @@ def _application(app: dict[str, Any], totals: Totals, rates: Mapping[Any, float]
     }
 
 
-def _deployment(each: dict[str, Any], app: str, totals: Totals, rates: Mapping[Any, float]) -> dict[str, Any]:
+def _deployment(
+    each: dict[str, Any], app: str, totals: Totals, rates: Mapping[Any, float] | None
+) -> dict[str, Any]:
     tags = app, each["name"]
     boundaries, counts = totals.histogram(_LATENCY, *tags) or ([], [])
     return {
@@ -107,8 +109,8 @@ def _deployment(each: dict[str, Any], app: str, totals: Totals, rates: Mapping[A
             {"id": replica["replica_id"], "state": replica["state"], "pid": replica["pid"]}
             for replica in each["replicas"]
         ],
-        "requests_per_s": rates.get((_REQUESTS, *tags), 0.0),
-        "errors_per_s": rates.get((_ERRORS, *tags), 0.0),
+        "requests_per_s": None if rates is None else rates[_REQUESTS, *tags],
+        "errors_per_s": None if rates is None else rates[_ERRORS, *tags],
         "requests": totals.value(_REQUESTS, *tags),
         "errors": totals.value(_ERRORS, *tags),
         "running": totals.value(_RUNNING, *tags),

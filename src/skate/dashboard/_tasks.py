@@ -6,6 +6,7 @@ oldest are left out and counted.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
@@ -19,7 +20,7 @@ __all__ = ["Task", "TaskHistory"]
 
 MOST_KEPT: Final = 20_000
 CHUNK: Final = 1000  # rows of tasks, and of calls, in one answer of the node
-MOST_CHUNKS: Final = 32  # of the first questions, which read all that the node has
+MOST_CHUNKS: Final = 32  # of an update, which reads all that the node has
 
 
 class Task:
@@ -58,6 +59,7 @@ class TaskHistory:
         self.total = 0
         self.dropped = 0
         self._at = (0, 0)
+        self._updated = float("-inf")
 
     async def update(self) -> TaskHistory:
         """Read what is new, unless that was done within the last second."""
@@ -68,7 +70,10 @@ class TaskHistory:
         if self._generation != self._node.generation:
             self._generation = self._node.generation
             self._reset()
-        for _ in range(MOST_CHUNKS if self._at == (0, 0) else 1):
+        # One answer per second: all that has finished while no page was open is read at once.
+        now = time.monotonic()
+        passed, self._updated = now - self._updated, now
+        for _ in range(int(min(max(passed, 1), MOST_CHUNKS))):
             answer = await self._node.ask(self._ask)
             if answer is None:
                 await self._node.ask(self._read_all)

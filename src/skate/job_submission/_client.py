@@ -57,7 +57,7 @@ class JobSubmissionClient:
         **kwargs: Any,
     ) -> None:
         self._metadata = dict(metadata or {})
-        given = address or variables.text("ADDRESS") or "auto"
+        given = address or variables.text("API_SERVER_ADDRESS") or variables.text("ADDRESS") or "auto"
         given = nodes.plain_address(given)
         if skate.is_initialized() and given in ("auto", "local"):
             self._session = skate.get_runtime_context().get_session_dir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ import pytest
 
 import skate
 from skate._api import observer
+from tests.contract.support import eventually
 from tests.dashboard.support import Page, dashboard
 from tests.plugins.ray_clusters import cluster, free_port
 
@@ -19,7 +21,13 @@ def address() -> Iterator[str]:
     """A cluster with Ray's own dashboard, which Ray Client can reach."""
     port = free_port()
     with cluster([{"num_cpus": 2, "ray_client_server_port": port, "include_dashboard": True}]):
+        eventually(lambda: _is_listening(port))  # the server of Ray Client starts last
         yield f"ray://127.0.0.1:{port}"
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @skate.remote

@@ -29,9 +29,6 @@ from skate._engine.ray.options import group_of, translated_options
 from skate._engine.ray.references import Carried, RayStream, wrap
 
 _PLAIN = MethodOptions()
-_CREATION = (
-    ids.TASK_SIZE - ids.ACTOR_SIZE
-)  # digits before the id of an actor, in the id of the task that creates it
 
 
 NO_CLIENT_STREAMS = (
@@ -459,11 +456,8 @@ class RayEngine(Engine, ReferenceOwner):
         return state.why(reference._data, ids.task_of(reference._id).hex())
 
     def why_by_id(self, id: bytes) -> list[str]:
-        """Explain what an object waits for, as far as Ray reports it; the id of an actor follows eight zeros."""
-        task = ids.task_of(id)
-        if task.startswith(bytes(_CREATION)):  # Ray writes the task that creates an actor with other digits
-            task = b"\xff" * _CREATION + task[_CREATION:]
-        return state.why_task(task.hex())
+        """Explain what an object waits for, as far as Ray reports it."""
+        return state.why_task(state.task_of(id).hex())
 
     def on_shutdown(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the engine is shut down."""

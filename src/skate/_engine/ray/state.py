@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from skate._base import ids
 from skate._base.alias import real_ray
 
 LIMIT = 10_000  # the most rows that Ray returns
@@ -59,6 +60,13 @@ def why(reference: Any, task_id: str) -> list[str]:
     if ready:
         return [f"object {reference.hex()} is there"]
     return why_task(task_id) or [f"object {reference.hex()}: Ray has not heard of its task yet, or no more"]
+
+
+def task_of(object_id: bytes) -> bytes:
+    """Return Ray's id of the task that makes an object; that of an actor's creation begins with zeros in Skate."""
+    task = ids.task_of(object_id)
+    rest = task.removeprefix(bytes(ids.TASK_SIZE - ids.ACTOR_SIZE))
+    return task if rest == task else rest.rjust(ids.TASK_SIZE, b"\xff")
 
 
 def why_task(task_id: str) -> list[str]:
