@@ -74,6 +74,8 @@ def test_rows_and_bytes_are_counted_as_they_move_on() -> None:
         "rows_out": 10,
         "bytes_out": MIB,
         "blocks_queued": 1,
+        "output_backpressure_s": 0.0,
+        "submission_backpressure_s": 0.0,
         "tasks_active": 0,
         "rate": 0,
         "state": "waiting",

@@ -71,6 +71,8 @@ class RunDescription:
                     "rows_out": rows[index],
                     "bytes_out": sizes[index],
                     "blocks_queued": operator.waiting,
+                    "output_backpressure_s": round(self._stats[operator].output_seconds, 3),
+                    "submission_backpressure_s": round(self._stats[operator].processor_seconds, 3),
                     "tasks_active": sum(task.is_active for task in list(operator.running)),
                     "rate": rates[index],
                     **self._state(operator),
