@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -333,3 +334,129 @@ skate.get(skate.remote(abs).remote(-1))
     (file,) = folder.iterdir()
     names = [json.loads(line)["name"] for line in file.read_text().splitlines()]
     assert names == call("builtins.abs")[::-1]
+
+
+# ------------------------------------------------------------ the libraries
+
+
+def test_the_tasks_of_a_dataset_are_under_their_operators(traced: Callable[[], SpanTree]) -> None:
+    from skate import data
+
+    class Twice:
+        def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+            skate.get(double.remote(1))
+            return {"id": batch["id"] * 2}
+
+    dataset = data.range(8, override_num_blocks=2).map_batches(Twice, concurrency=1)
+    dataset.set_name("numbers")
+    assert sum(row["id"] for row in dataset.take_all()) == 56
+    found = traced()
+    run = found.one("dataset numbers")
+    assert run["parent_id"] is None
+    inner = found.paths(call(DOUBLE)[1])
+    assert inner
+    for path in inner:
+        assert path[0] == "dataset numbers"
+        assert path[1] == "MapBatches(Twice)"
+        assert path[2:] == [*call("WorkerActor.run"), *call(DOUBLE)]
+    assert found.one("MapBatches(Twice)")["attributes"]["rows"] == 8
+    assert found.one("MapBatches(Twice)")["end_time"] <= run["end_time"]
+
+
+def test_a_dataset_that_fails_ends_its_span_with_the_error(traced: Callable[[], SpanTree]) -> None:
+    from skate import data
+
+    def fail(row: dict[str, Any]) -> dict[str, Any]:
+        raise LookupError("nothing there")
+
+    dataset = data.range(8, override_num_blocks=2).map(fail)
+    dataset.set_name("broken")
+    with pytest.raises(LookupError):
+        dataset.take_all()
+    assert traced().one("dataset broken")["status"]["status_code"] == "ERROR"
+
+
+def test_each_training_worker_has_a_span_under_its_run(
+    traced: Callable[[], SpanTree], tmp_path: Path
+) -> None:
+    from skate import train
+    from skate.train.data_parallel_trainer import DataParallelTrainer
+
+    def work() -> None:
+        skate.get(double.remote(1))
+        train.report({"loss": 1.0})
+
+    workers = 1 if skate.get_runtime_context()._engine.name == "inline" else 2
+    DataParallelTrainer(
+        work,
+        scaling_config=train.ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 0.5}),
+        run_config=train.RunConfig(name="numbers", storage_path=str(tmp_path)),
+    ).fit()
+    found = traced()
+    paths = found.paths(call(DOUBLE)[1])
+    assert len(paths) == workers
+    for rank, path in enumerate(sorted(paths)):
+        assert path[0] == "train numbers"
+        assert path[-3:] == [f"train worker {rank}", *call(DOUBLE)]
+
+
+def test_trials_are_under_their_experiment(traced: Callable[[], SpanTree], tmp_path: Path) -> None:
+    from skate import tune
+
+    def work(config: dict[str, Any]) -> dict[str, float]:
+        return {"loss": skate.get(double.options(num_cpus=0).remote(config["x"]))}
+
+    tune.Tuner(
+        work,
+        param_space={"x": tune.grid_search([1, 2])},
+        run_config=tune.RunConfig(name="numbers", storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    paths = traced().paths(call(DOUBLE)[1])
+    assert len(paths) == 2
+    assert {path[0] for path in paths} == {"tune numbers"}
+
+
+def test_a_request_is_traced_from_its_client_to_the_last_deployment(traced: Callable[[], SpanTree]) -> None:
+    from skate import serve
+    from skate.serve._controller.client import connect
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0})
+    class Behind:
+        async def __call__(self) -> int:
+            return await double.remote(1)
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0})
+    class Front:
+        def __init__(self, behind: Any) -> None:
+            self.behind = behind
+
+        async def __call__(self, request: Any) -> str:
+            return str(await self.behind.remote())
+
+    parent = "b7ad6b7169203331"
+    try:
+        serve.start(http_options={"port": 0})
+        serve.run(Front.bind(Behind.bind()))
+        client = connect()
+        assert client is not None
+        address = client.http_address()
+        assert address is not None
+        url = f"http://{address[0]}:{address[1]}"
+        request = Request(url, headers={"traceparent": f"00-{'4' * 32}-{parent}-01"})
+        with urlopen(request, timeout=60) as response:
+            assert response.read() == b"2"
+        assert serve.get_deployment_handle("Behind", "default").remote().result() == 2
+    finally:
+        serve.shutdown()
+    found = traced()
+    way = [
+        "proxy_http_request Front GET /",
+        "route_to_replica Front __call__",
+        "replica_handle_request Front __call__",
+        "route_to_replica Behind __call__",
+        "replica_handle_request Behind __call__",
+        *call(DOUBLE),
+    ]
+    assert found.one(way[0])["parent_id"] == f"0x{parent}"
+    paths = found.paths(call(DOUBLE)[1])
+    assert paths == [way, way[3:]]

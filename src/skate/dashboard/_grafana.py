@@ -27,6 +27,7 @@ _QUANTILES: Final = (0.5, 0.9, 0.99)
 _UNITS: Final = (
     ("_ms", "ms"),
     ("_s", "s"),
+    ("_backpressure_time", "s"),
     ("_bytes", "bytes"),
     ("_memory", "bytes"),
     ("_mem_used", "bytes"),
@@ -70,7 +71,7 @@ def declared_groups() -> list[Group]:
     from skate.serve._observability import metrics as requests
     from skate.serve._observability import observers
     from skate.serve.llm._server.metrics import ServerMetrics
-    from skate.util import _session_metrics
+    from skate.util import _run_metrics, _session_metrics
 
     def no_requests() -> int:
         return 0
@@ -80,6 +81,9 @@ def declared_groups() -> list[Group]:
     # Declaring a metric records nothing, so these objects leave no values.
     return [
         Group("Node", _session_metrics.NODE_FAMILIES, ("Name", "State")),
+        Group("Datasets", _run_metrics.DATA_FAMILIES, ("dataset", "operator")),
+        Group("Training", _run_metrics.TRAIN_FAMILIES, ("ray_train_run_name", "State")),
+        Group("Experiments", _run_metrics.TUNE_FAMILIES, ("experiment", "State")),
         Group("Serve: requests", families_in(*proxies), ("application", "route")),
         Group("Serve: deployments", families_in(observers, requests), deployment),
         Group("Serve: controller", families_in(controller), (*deployment, "node_id")),

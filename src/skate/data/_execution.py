@@ -18,7 +18,8 @@ from skate.data._exec.items import Item, Report, fetch_rows
 from skate.data._exec.limits import Limits
 from skate.data._exec.operator_stats import IdleTimes, OperatorStats, ProgressTable, shows_progress
 from skate.data._exec.operators import Operator
-from skate.data._exec.run_description import RunDescription
+from skate.data._exec.run_description import RunDescription, operator_names
+from skate.data._exec.run_spans import RunSpans
 from skate.data._exec.scheduler import Scheduler
 from skate.data._exec.tasks import Task
 from skate.data._plan import estimates, nodes, relational
@@ -74,6 +75,7 @@ class Execution:
         self._driver: InProcessDriver | ThreadDriver | WorkerDriver | None = None
         self._idle_times: IdleTimes | None = None
         self._record: RunRecord | None = None
+        self._spans: RunSpans | None = None
 
     def __iter__(self) -> Iterator[Item]:
         self.begun = time.perf_counter()
@@ -94,6 +96,7 @@ class Execution:
         except BaseException as error:
             if self._record is not None:
                 self._record.close(status_after(error), error)
+            self._end_spans(error)
             raise
         finally:
             if progress is not None:
@@ -105,6 +108,7 @@ class Execution:
             if self._record is not None:
                 self._record.close("FINISHED")
                 self._record = None
+            self._end_spans()
 
     @property
     def scheduler(self) -> Scheduler:
@@ -136,12 +140,13 @@ class Execution:
         scheduler = Scheduler(root, limits, _block_size(self.context))
         self.stats = {operator: OperatorStats(operator.name) for operator in reversed(scheduler.operators)}
         self._idle_times = IdleTimes(scheduler, self.stats)
+        self._spans = RunSpans.start(self.name or operator_names(self.stats))
         if in_process:
             self._driver = InProcessDriver(scheduler, self._made)
         elif threads:
             self._driver = ThreadDriver(scheduler, self._made, 2 * relational.max_source_bytes(self.context))
         else:
-            self._driver = WorkerDriver(scheduler, self._made)
+            self._driver = WorkerDriver(scheduler, self._made, spans=self._spans)
         self._begin_record()
 
     def _begin_record(self) -> None:
@@ -151,7 +156,13 @@ class Execution:
         describe = RunDescription(
             self.scheduler, self.stats, self._idle_times, lambda: estimates.row_count(node)
         )
-        self._record = RunRecord("data", self.name or describe.name, describe, keep_short=False)
+        self._record = RunRecord("data", self.name or operator_names(self.stats), describe, keep_short=False)
+
+    def _end_spans(self, error: BaseException | None = None) -> None:
+        if self._spans is not None:
+            counts = {each.name: {"rows": each.rows, "tasks": each.tasks} for each in self.stats.values()}
+            self._spans.close(counts, error)
+            self._spans = None
 
     def _next(self) -> Item | None:
         driver = self._driver
@@ -165,7 +176,7 @@ class Execution:
         if item is None and not driver.scheduler.finished:
             scheduler, instructions = driver.hand_over()
             scheduler.limits = _limits(self.context, _count_cpus(needs_session=True), in_process=False)
-            self._driver = WorkerDriver(scheduler, self._made, instructions)
+            self._driver = WorkerDriver(scheduler, self._made, instructions, self._spans)
             if self._record is not None and not self._record.is_open:  # the session has just started
                 self._begin_record()
             return self._driver.next()
@@ -185,6 +196,8 @@ class Execution:
     def _made(self, task: Task, item: Item, report: Report) -> bool:
         """Count a block; return whether it belongs to the output, and store dead-letter rows."""
         self.stats[task.operator].add(task, report)
+        if self._spans is not None:
+            self._spans.made(task.operator.name)
         if task.unit is not None:
             task.unit.failed_rows += report.notes.get("failed_rows", 0)
         if report.notes.get("errored") is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 import skate
+from skate._api import tracing
 from skate.train._storage import folders
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.tune._experiment.folder import TUNER, ExperimentFolder
@@ -255,7 +256,8 @@ class Tuner:
             config = self._tune_config
             describe = RunDescription(controller.get_trials, config.metric, config.mode)
             try:
-                with recording("tune", experiments[0].folder.name, describe):
+                name = experiments[0].folder.name
+                with tracing.span(f"tune {name}"), recording("tune", name, describe):
                     controller.run()
             finally:
                 for each in progress:

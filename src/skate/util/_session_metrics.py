@@ -1,4 +1,4 @@
-"""Metrics of a session: those that its processes record, and the counts of its node."""
+"""Metrics of a session: those that its processes record, of its runs, and the counts of its node."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from skate._api.observer import MemoryUsage, Observer, memory_usage
 from skate.util._metrics_store import Family, Series, collect
+from skate.util._run_metrics import run_series
 
 __all__ = ["NODE_FAMILIES", "node_series", "read_all", "read_recorded"]
 
@@ -18,8 +19,12 @@ _RESOURCES: Final = Family("gauge", "resources", "Resources of the node, in use 
 _WORKERS: Final = Family("gauge", "node_workers", "Worker processes.")
 _STORE_USED: Final = Family("gauge", "object_store_used_memory", "Bytes of objects in shared memory.")
 _STORE_FREE: Final = Family("gauge", "object_store_available_memory", "Bytes that further objects may use.")
-_STORE_OBJECTS: Final = Family("gauge", "object_store_num_local_objects", "Objects in shared memory.")
+_STORE_OBJECTS: Final = Family("gauge", "object_store_num_local_objects", "Objects, of any size.")
 _STORE_SPILLED: Final = Family("gauge", "object_store_spilled_bytes", "Bytes written to disk so far.")
+_STORE_RESTORED: Final = Family("gauge", "object_store_restored_bytes", "Bytes read back from disk so far.")
+_STORE_DISK: Final = Family(
+    "gauge", "object_store_fallback_memory", "Bytes of objects on disk because shared memory had no room."
+)
 _MEMORY_USED: Final = Family("gauge", "node_mem_used", "Bytes of the machine's memory in use.")
 _MEMORY_TOTAL: Final = Family("gauge", "node_mem_total", "Bytes of the machine's memory.")
 
@@ -32,6 +37,8 @@ NODE_FAMILIES: Final = (
     _STORE_FREE,
     _STORE_OBJECTS,
     _STORE_SPILLED,
+    _STORE_RESTORED,
+    _STORE_DISK,
     _MEMORY_USED,
     _MEMORY_TOTAL,
 )
@@ -39,8 +46,10 @@ NODE_FAMILIES: Final = (
 
 def read_all(observer: Observer) -> list[Series]:
     """Return the metrics of a session: `/metrics` of the dashboard and `skate metrics` show these."""
-    recorded = read_recorded(observer.session) if observer.is_local else []
-    return [*node_series(observer.counts(), memory_usage()), *recorded]
+    node = node_series(observer.counts(), memory_usage())
+    if not observer.is_local:
+        return node
+    return [*node, *run_series(observer.session), *read_recorded(observer.session)]
 
 
 def read_recorded(session: str) -> list[Series]:
@@ -80,6 +89,8 @@ def _node_series(counts: Mapping[str, Any], machine: MemoryUsage | None) -> Iter
         yield Series(_STORE_FREE, (), [max(0, store["budget"] - store["used"])])
         yield Series(_STORE_OBJECTS, (), [store["objects"]])
         yield Series(_STORE_SPILLED, (), [store["spilled_bytes"]])
+        yield Series(_STORE_RESTORED, (), [store["restored_bytes"]])
+        yield Series(_STORE_DISK, (), [store["on_disk"]])
     if machine is not None:
         yield Series(_MEMORY_USED, (), [machine.used])
         yield Series(_MEMORY_TOTAL, (), [machine.total])

@@ -11,7 +11,7 @@ from skate.data._exec.items import Item, Report
 from skate.data._exec.limits import Limits
 from skate.data._exec.operator_stats import IdleTimes, OperatorStats
 from skate.data._exec.operators import Map, Operator, Read
-from skate.data._exec.run_description import RunDescription
+from skate.data._exec.run_description import RunDescription, operator_names
 from skate.data._exec.scheduler import Instruction, Resume, Scheduler, Start
 from skate.data._exec.tasks import Task
 from tests.data.exec.test_scheduler import MIB, WORK, item
@@ -55,7 +55,7 @@ class Plan:
 
 def test_a_plan_is_a_graph_of_operators() -> None:
     plan = Plan()
-    assert plan.description.name == "read → map"
+    assert operator_names(plan.description._operators) == "read → map"
     assert [(each["id"], each["inputs"]) for each in plan.description()["operators"]] == [
         ("0", []),
         ("1", ["0"]),
@@ -74,6 +74,8 @@ def test_rows_and_bytes_are_counted_as_they_move_on() -> None:
         "rows_out": 10,
         "bytes_out": MIB,
         "blocks_queued": 1,
+        "output_backpressure_s": 0.0,
+        "submission_backpressure_s": 0.0,
         "tasks_active": 0,
         "rate": 0,
         "state": "waiting",

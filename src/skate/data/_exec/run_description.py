@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from skate.data._exec.operator_stats import IdleTimes, OperatorStats, format_bytes
@@ -12,6 +12,11 @@ from skate.data._exec.operators import Operator
 from skate.data._exec.scheduler import OperatorStatus, Scheduler
 
 _RATE_WINDOW_S = 10.0  # blocks arrive one at a time, so a shorter window would show jumps
+
+
+def operator_names(operators: Iterable[Operator]) -> str:
+    """Return the operators of a plan as the name of a dataset without one."""
+    return " → ".join(operator.name for operator in operators)
 
 
 class RunDescription:
@@ -44,11 +49,6 @@ class RunDescription:
         self._begun = clock()
         self._samples: deque[tuple[float, tuple[int, ...]]] = deque([(self._begun, (0,) * len(stats))])
 
-    @property
-    def name(self) -> str:
-        """The operators of the plan, for a dataset without a name."""
-        return " → ".join(operator.name for operator in self._operators)
-
     def __call__(self) -> dict[str, Any]:
         """Return the rows of the plan and the counters of its operators."""
         if not self._has_total:
@@ -71,6 +71,8 @@ class RunDescription:
                     "rows_out": rows[index],
                     "bytes_out": sizes[index],
                     "blocks_queued": operator.waiting,
+                    "output_backpressure_s": round(self._stats[operator].output_seconds, 3),
+                    "submission_backpressure_s": round(self._stats[operator].processor_seconds, 3),
                     "tasks_active": sum(task.is_active for task in list(operator.running)),
                     "rate": rates[index],
                     **self._state(operator),

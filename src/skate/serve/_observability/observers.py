@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from skate._api import variables
+from skate._api import tracing, variables
 from skate.serve._observability.access_log import AccessLog
 from skate.serve._observability.logs import Component, ServeLogs
 from skate.serve._observability.metrics import (
@@ -86,7 +86,7 @@ class ReplicaObserver:
         )
         self._logs: ServeLogs | None = None
         self._access: AccessLog | None = None
-        self.tracer: Tracer | None = None
+        self.tracer = _hooked_tracer()
         self._shows_clients = variables.flag("SERVE_LOG_CLIENT_ADDRESS", False)
         if shares_process():
             return  # the program owns the logger and the traces
@@ -220,6 +220,15 @@ def _type_name(error: BaseException) -> str:
     return type(getattr(error, "cause", None) or error).__name__
 
 
+def _hooked_tracer() -> Tracer | None:
+    """Return a tracer with the provider of the program's startup hook; None without one."""
+    if tracing.tracer() is None:
+        return None
+    from skate.serve._observability.tracing import use_program_provider
+
+    return use_program_provider()
+
+
 class ProcessObserver:
     """Set up logs and traces of a controller or proxy process, unless it shares the program's process.
 
@@ -229,7 +238,7 @@ class ProcessObserver:
     """
 
     def __init__(self, kind: str, options: ObservabilityOptions) -> None:
-        self.tracer: Tracer | None = None
+        self.tracer = _hooked_tracer() if kind == "proxy" else None
         self._logs: ServeLogs | None = None
         set_options(options)
         if shares_process():

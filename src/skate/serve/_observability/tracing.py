@@ -1,7 +1,7 @@
 """OpenTelemetry spans of requests: in the proxy, on the way to a replica, and in the replica.
 
-OpenTelemetry is imported only if `serve.start(tracing_config=...)` or the environment enables tracing. The trace
-context travels with a request in W3C format.
+OpenTelemetry is imported only if `serve.start(tracing_config=...)`, the environment or a startup hook of the program
+enables tracing. The trace context travels with a request in W3C format.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from skate._api import tracing
 from skate.air._optional import load
 from skate.serve._observability import hooks
 from skate.serve._observability.hooks import RoutedRequest, ServedRequest
@@ -41,7 +42,7 @@ _current: Tracer | None = None
 
 def require_opentelemetry() -> None:
     """Raise ImportError, with instructions, if OpenTelemetry is not installed."""
-    load("opentelemetry.sdk.trace", "Tracing of Serve", "opentelemetry-sdk")
+    load("opentelemetry.sdk.trace", "Tracing of Serve", "skate[otel]")
 
 
 def current_tracer() -> Tracer | None:
@@ -74,19 +75,21 @@ def set_up(component: Component, options: ObservabilityOptions) -> Tracer:
     path = options.tracing["exporter_import_path"]
     for processor in _processors(path) if path else [_to_file(component)]:
         provider.add_span_processor(processor)
-    trace.set_tracer_provider(provider)
+    if tracing.tracer() is None:  # otherwise a startup hook has set the provider of the process
+        trace.set_tracer_provider(provider)
     _current = Tracer(provider)
     hooks.start_route_span = _current.start_route_span
     return _current
 
 
-def use_program_provider() -> None:
-    """Trace the requests of this program with its own OpenTelemetry provider."""
+def use_program_provider() -> Tracer:
+    """Trace requests with the OpenTelemetry provider that the program or its startup hook has set."""
     global _current
     from opentelemetry import trace
 
-    _current = Tracer(trace.get_tracer_provider())
+    _current = Tracer(trace.get_tracer_provider(), owns_provider=False)
     hooks.start_route_span = _current.start_route_span
+    return _current
 
 
 def _processors(path: str) -> list[Any]:
@@ -162,19 +165,22 @@ class Tracer:
 
     Args:
         provider: The OpenTelemetry provider.
+        owns_provider: Whether to shut the provider down at the end.
     """
 
-    def __init__(self, provider: Any) -> None:
+    def __init__(self, provider: Any, *, owns_provider: bool = True) -> None:
         from opentelemetry import propagate, trace
 
         self._provider = provider
+        self._owns_provider = owns_provider
         self._tracer = trace.get_tracer(_NAME, tracer_provider=provider)
         self._propagate = propagate
         self._trace = trace
 
     def close(self) -> None:
-        """Export the remaining spans."""
-        self._provider.shutdown()
+        """Export the remaining spans, unless the program does so."""
+        if self._owns_provider:
+            self._provider.shutdown()
 
     @contextmanager
     def proxy_span(self, route: Route, scope: Mapping[str, Any], request_type: str = "http") -> Iterator[Any]:
@@ -198,7 +204,7 @@ class Tracer:
         }
         with self._tracer.start_as_current_span(
             name,
-            context=self._propagate.extract(carrier) if carrier else None,
+            context=self._propagate.extract(carrier),  # without a client's span, it is the root
             kind=self._trace.SpanKind.SERVER,
             attributes=attributes,
         ) as span:

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 import skate
+from skate._api import tracing
+from skate.serve._observability import hooks
 from skate.serve._router.router import Router
 from skate.serve._runtime.engine import call_actor, shares_process
 from skate.serve._runtime.ids import CONTROLLER_NAME, NAMESPACE, DeploymentID, new_id
@@ -39,6 +41,10 @@ class Runtime:
         self.name = new_id(16)
         self.serve_loop = loop or ServeLoop()
         self._owns_loop = loop is None
+        if tracing.tracer() is not None and hooks.start_route_span is None:
+            from skate.serve._observability.tracing import use_program_provider
+
+            use_program_provider()
         self._routers: dict[str, Router] = {}
         self._callbacks: dict[str, Any] = {}
         self._acknowledged: set[str] = set()  # topics whose updates are acknowledged to the controller

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import skate
-from skate._api import variables
+from skate._api import tracing, variables
 from skate.exceptions import RayActorError
 from skate.train._failures import causes
 from skate.train._failures.causes import Failure
@@ -69,10 +69,12 @@ class Controller:
             TrainingFailedError: The run failed more often than it may.
             KeyboardInterrupt: The user interrupted the run, which is resumable.
         """
-        if not self._storage.is_primary:
-            return self._run()
-        with recording("train", self._storage.experiment_dir_name, self._run_state.description):
-            return self._run()
+        name = self._storage.experiment_dir_name
+        with tracing.span(f"train {name}"):
+            if not self._storage.is_primary:
+                return self._run()
+            with recording("train", name, self._run_state.description):
+                return self._run()
 
     def _run(self) -> Result:
         run_state = self._run_state

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import skate
+from skate._api import tracing
 from skate.train._config.trainer_arguments import open_datasets
 from skate.train._failures.errors import WorkerGroupError
 from skate.train._reports.messages import CHECKPOINTS, COLLECTIVES, Finished, Message, Request
@@ -78,7 +79,9 @@ def train(
     )
     sessions.set_current(session)
     try:
-        with context.backend_config.train_func_context():
+        rank = local_group.ranks.world_rank
+        span = tracing.span(f"train worker {rank}", {"world_rank": rank})
+        with span, context.backend_config.train_func_context():
             value = function()
         session.finish()
         run_state.received(0, Finished(value))

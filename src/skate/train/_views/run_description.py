@@ -141,11 +141,12 @@ class RunDescription:
 
     def __call__(self) -> dict[str, Any]:
         """Return the workers, curves and checkpoints. Another thread calls it, so it copies before it iterates."""
-        points = self._reports.points()
+        points, kept = self._reports.points(), list(self._kept())
         names = list(dict.fromkeys(name for _, _, values in points for name in values))[:_MAX_CURVES]
         return {
             "summary": self._summary(points),
             "failures": self._progress.failures,
+            "reports": points[-1][1] + 1 if points else 0,
             "workers": [dict(each) for each in list(self._workers.values())],
             "metrics": {
                 "time": [at for at, _, _ in points],
@@ -158,8 +159,9 @@ class RunDescription:
                     "iteration": each.index,
                     "metrics": {name: _finite(value) for name, value in numbers(each.metrics).items()},
                 }
-                for each in list(self._kept())[-_MAX_CHECKPOINTS:]
+                for each in kept[-_MAX_CHECKPOINTS:]
             ],
+            "checkpoints_kept": len(kept),
         }
 
     def _summary(self, points: list[_Scalars]) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import skate
+from skate._api import tracing
 from skate.train._reports.messages import BEGIN, Failed, Finished, Message
 from skate.train._workers import sessions, stacks
 from skate.util import _interfaces
@@ -79,7 +80,8 @@ class Worker:
             function, context = skate.get(boxed[0])
             # A request, because its reply proves that the supervisor knows of the start, wherever the function hangs.
             session.request(BEGIN)
-            with context():
+            rank = session.ranks.world_rank
+            with tracing.span(f"train worker {rank}", {"world_rank": rank}), context():
                 value = function()
             session.finish()
             self._outbox.put(Finished(_serializable(value) if session.ranks.world_rank == 0 else None))

@@ -57,6 +57,7 @@ class RunDescription:
             "parameters": _parameters(latest, rows),
             "trials": rows,
             "trials_total": len(trials),
+            "trials_by_status": Counter(trial.status for trial in trials),
             "best": None if best is None else best.trial_id,
         }
 

@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from skate._api import tracing
+
 _Function = Callable[[], None]
 
 
@@ -22,7 +24,7 @@ class FunctionThread:
 
     def run(self, function: _Function) -> None:
         """Run a function once the earlier ones have ended; it must not raise."""
-        self._functions.put(function)
+        self._functions.put(tracing.carry(function))
 
 
 def _run_all(functions: SimpleQueue[_Function | None]) -> None:

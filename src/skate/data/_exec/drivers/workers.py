@@ -17,6 +17,7 @@ from skate.data._exec import meter
 from skate.data._exec.actor_pool import ActorPool, PoolActor
 from skate.data._exec.items import Item, Report
 from skate.data._exec.operators import Operator
+from skate.data._exec.run_spans import RunSpans
 from skate.data._exec.scheduler import Cancel, Instruction, Resume, Scheduler, Start, StartActor, StopActor
 from skate.data._exec.tasks import OnMade, Task, Work
 from skate.data._exec.worker import (
@@ -34,10 +35,15 @@ class WorkerDriver:
     """Runs the tasks of a scheduler on workers; the consumer takes items from it."""
 
     def __init__(
-        self, scheduler: Scheduler, on_made: OnMade, instructions: list[Instruction] | None = None
+        self,
+        scheduler: Scheduler,
+        on_made: OnMade,
+        instructions: list[Instruction] | None = None,
+        spans: RunSpans | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._on_made = on_made
+        self._spans = spans
         self._changed = threading.Condition()  # guards the scheduler
         self._error: BaseException | None = None
         self._loop = asyncio.new_event_loop()
@@ -133,7 +139,8 @@ class WorkerDriver:
     def _do(self, instruction: Instruction) -> None:
         match instruction:
             case Start(task):
-                self._readers[task] = self._loop.create_task(self._read(task, self._submit(task)))
+                generator = self._traced(task.operator.name, self._submit, task)
+                self._readers[task] = self._loop.create_task(self._read(task, generator))
             case Resume(task):
                 if task in self._resumed:
                     self._resumed[task].set()
@@ -148,6 +155,10 @@ class WorkerDriver:
                     skate.kill(member.handle)
                 elif member in self._starting:
                     self._starting[member].cancel()
+
+    def _traced(self, operator: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function, under the span of an operator if tracing is on."""
+        return function(*args) if self._spans is None else self._spans.run(operator, function, *args)
 
     def _submit(self, task: Task) -> Any:
         blocks = [item.block for item in task.inputs]
@@ -238,15 +249,17 @@ class WorkerDriver:
         report: Report = await following
         return report
 
+    def _create_actor(self, pool: ActorPool) -> tuple[Any, Any]:
+        """Create an actor of a pool; return its handle, and a reference that is ready when the actor is."""
+        options = {**pool.options, **_call_options_fn(pool.options_fn)}
+        kind = skate.remote(WorkerActor).options(**with_preloading(options))
+        handle = kind.remote(self._work_handle(pool.work))
+        return handle, handle.ready.remote()
+
     async def _start_actor(self, pool: ActorPool, member: PoolActor) -> None:
         try:
-            options = {**pool.options, **_call_options_fn(pool.options_fn)}
-            handle = (
-                skate.remote(WorkerActor)
-                .options(**with_preloading(options))
-                .remote(self._work_handle(pool.work))
-            )
-            await handle.ready.remote()
+            handle, ready = self._traced("actor pool", self._create_actor, pool)
+            await ready
             self._report_event(self.scheduler.actor_started, member, handle)
         except Exception as error:  # the consumer raises it
             self._fail(error)
