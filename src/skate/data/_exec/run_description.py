@@ -1,4 +1,4 @@
-"""Describes a running plan for its run record: rows, rates and backpressure of each operator."""
+"""Describes a running plan for its run record and its progress: rows, rates and backpressure of each operator."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ class RunDescription:
     def name(self) -> str:
         """The operators of the plan, for a dataset without a name."""
         return " → ".join(operator.name for operator in self._operators)
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start of the plan."""
+        return self._clock() - self._begun
 
     def __call__(self) -> dict[str, Any]:
         """Return the rows of the plan and the counters of its operators."""
