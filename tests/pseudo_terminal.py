@@ -98,12 +98,13 @@ def run_in_terminal(
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     variables = {**os.environ, "TERM": "xterm-256color", **(env or {})}
     process = subprocess.Popen(
-        ["timeout", str(timeout), sys.executable, str(program)],
+        ["timeout", "--foreground", str(timeout), sys.executable, str(program)],
         stdin=follower,
         stdout=follower,
         stderr=follower,
         env=variables,
         start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # the terminal controls the process
     )
     os.close(follower)
     screen = Screen(columns)

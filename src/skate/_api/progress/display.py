@@ -53,7 +53,13 @@ def _setting() -> str:
     return word
 
 
-def show(describe: Callable[[], View | None], *, keep: bool = True, logs_end: bool = True) -> Shown | None:
+def show(
+    describe: Callable[[], View | None],
+    *,
+    keep: bool = True,
+    logs_end: bool = True,
+    max_log_interval: float = LOG_INTERVAL_S,
+) -> Shown | None:
     """Show work until `Shown.close`: on a terminal, in a notebook, or else in the log.
 
     Args:
@@ -62,22 +68,27 @@ def show(describe: Callable[[], View | None], *, keep: bool = True, logs_end: bo
         keep: Whether a notebook keeps the last view. A terminal never does.
         logs_end: Whether the log gets a line at the end, if it has one of the work already.
 
+        max_log_interval: The most seconds between two lines in the log.
+
     Returns:
         The work; None if progress is not wanted.
     """
-    return Shown(describe, keep=keep, logs_end=logs_end) if is_wanted() else None
+    return Shown(describe, keep, logs_end, max_log_interval) if is_wanted() else None
 
 
 class Shown:
     """Work that is shown."""
 
-    def __init__(self, describe: Callable[[], View | None], *, keep: bool, logs_end: bool) -> None:
+    def __init__(
+        self, describe: Callable[[], View | None], keep: bool, logs_end: bool, max_log_interval: float
+    ) -> None:
         self.describe = describe
         self.keep = keep
         self.logs_end = logs_end
+        self.max_log_interval = max_log_interval
         self.begun = time.monotonic()
         self.due = self.begun + DELAY_S
-        self.is_due = False  # whether the display may have shown it
+        self.view: View | None = None  # the answer of `describe`
         self.last: View | None = None  # what was shown last
         self.lines = 0  # in the log
         self.next_line = LOG_DELAY_S
@@ -147,7 +158,7 @@ class _LogDisplay:
         for each, view in shown:
             elapsed = time.monotonic() - each.begun
             if elapsed >= each.next_line:
-                each.next_line = elapsed + min(elapsed, LOG_INTERVAL_S)
+                each.next_line = elapsed + min(elapsed, each.max_log_interval)
                 each.lines += 1
                 _write_log(view.line())
 
@@ -192,11 +203,10 @@ class _Screen:
             if shown not in self._shown:
                 return
             self._shown.remove(shown)
-        if shown.is_due:
-            with self._display_lock:
-                if self._display is not None and shown.last is not None:
-                    self._display.remove(shown)
-                self._update()
+        with self._display_lock:
+            if self._display is not None and shown.last is not None:
+                self._display.remove(shown)
+                self._draw()
 
     def remove_all(self) -> None:
         """Remove everything from the screen when the program ends."""
@@ -217,24 +227,29 @@ class _Screen:
                     if not self._shown:
                         self._thread = None
                         return
+                self._describe()
                 with self._display_lock:
-                    self._update()
+                    self._draw()
         except Exception:
             logger.exception("Progress is not shown any more, because the display has failed.")
             with self._lock:
                 self._shown.clear()
                 self._thread = None
 
-    def _update(self) -> None:
-        """Show the current views of all work that is due."""
+    def _describe(self) -> None:
+        """Ask for the views of all work that is due, without a lock: the answer may take a while."""
         now = time.monotonic()
+        for each in list(self._shown):
+            if each.due <= now:
+                each.view = each.describe()
+
+    def _draw(self) -> None:
+        """Show the views."""
         views = []
         for each in list(self._shown):
-            each.is_due = each.is_due or each.due <= now
-            view = each.describe() if each.is_due else None
-            if view is not None:
-                each.last = view
-                views.append((each, view))
+            if each.view is not None:
+                each.last = each.view
+                views.append((each, each.view))
         if views:
             self._display = self._display or _choose_display(self._display_lock)
             self._display.update(views)

@@ -49,8 +49,7 @@ def to_html(view: View) -> str:
         parts.append(_bar(view.bar))
     if view.table is not None and view.table.rows:
         parts.append(_table(view.table))
-    if view.footer:
-        parts.append(f"<div>{escape(view.footer)}</div>")
+    parts += [f"<div>{escape(line)}</div>" for line in view.footer.splitlines()]
     return "".join(parts)
 
 

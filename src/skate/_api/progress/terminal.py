@@ -195,8 +195,7 @@ def _renderables(view: View) -> list[RenderableType]:
         found.append(_bar(view.bar))
     if view.table is not None and view.table.rows:
         found.append(_table(view.table))
-    if view.footer:
-        found.append(Text(view.footer, no_wrap=True, overflow="ellipsis", style="dim"))
+    found += [Text(line, no_wrap=True, overflow="ellipsis", style="dim") for line in view.footer.splitlines()]
     return found
 
 

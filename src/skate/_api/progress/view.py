@@ -85,8 +85,8 @@ class View:
         alerts: Short texts that follow the facts, in red where there are colors.
         bar: How much is done.
         table: The parts of the work.
-        footer: A line below the table.
-        summary: The content of bar and table as a short text, for a log.
+        footer: Lines below the table.
+        summary: The content of table and footer as a short text, for a log.
     """
 
     title: str
