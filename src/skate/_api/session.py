@@ -63,6 +63,16 @@ class BaseContext(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"SkateContext(engine={self['engine']!r}, session={self['session_dir']!r})"
 
+    def _repr_html_(self) -> str:
+        from skate._base.html_tables import facts_html  # only notebooks need it
+
+        facts = {
+            "engine": self["engine"],
+            "session": self["session_dir"],
+            "dashboard": self.dashboard_url or None,
+        }
+        return facts_html("Skate", facts)
+
 
 def init(
     address: str | None = None,

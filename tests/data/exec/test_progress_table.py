@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def view_after(ds: skate.data.Dataset, *, total: int | None = None, awaited: bool = True) -> View | None:
+def view_after(ds: skate.data.Dataset, *, total: int | None = None) -> View | None:
     """Run a plan, and return its view."""
     run = Execution(ds._node, ds.context)
     rows = iter(run)
@@ -39,7 +39,7 @@ def view_after(ds: skate.data.Dataset, *, total: int | None = None, awaited: boo
         run.stats,
         has_operators=ds.context.enable_operator_progress_bars,
         is_verbose=options.verbose_progress,
-        is_awaited=lambda: awaited,
+        is_awaited=lambda: True,
     ).view()
 
 
@@ -80,8 +80,16 @@ def test_a_setting_hides_the_steps_and_another_explains_them() -> None:
 
 def test_nothing_is_drawn_over_the_prompt_of_an_interactive_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
-    assert view_after(sorted_numbers(), awaited=False) is None
-    assert view_after(sorted_numbers(), awaited=True) is not None
+    ds = skate.data.range(1000, override_num_blocks=4).map(lambda row: row)
+    run = Execution(ds._node, ds.context)
+    describe: list[PlanProgress] = []
+    monkeypatch.setattr("skate._api.progress.show", lambda view: describe.append(view.__self__))
+    rows = iter(run)
+    next(rows)
+    (progress,) = describe
+    assert progress.view() is None  # the user has a block, and may type
+    assert len(list(rows)) == 3
+    assert progress.view() is not None  # the end
 
 
 def test_lines_are_shown_while_the_plan_runs_and_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ class PlanProgress:
 
     def view(self) -> View | None:
         """Return the current state; None while an interactive user types, and the plan waits for its consumer."""
-        if hasattr(sys, "ps1") and not self._is_awaited():
+        if hasattr(sys, "ps1") and not self._is_awaited() and not self._describe.is_finished:
             return None
         described = self._describe()
         rows = []

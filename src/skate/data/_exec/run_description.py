@@ -54,6 +54,11 @@ class RunDescription:
         """The time since the start of the plan."""
         return self._clock() - self._begun
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether the plan has yielded its last block."""
+        return self._scheduler.root.finished
+
     def __call__(self) -> dict[str, Any]:
         """Return the rows of the plan and the counters of its operators."""
         if not self._has_total:
