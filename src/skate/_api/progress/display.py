@@ -35,10 +35,13 @@ def is_wanted() -> bool:
     Raises:
         ValueError: The variable has an unknown value.
     """
-    if _setting() in _OFF:
-        return False
     engine = engines.running()
-    return engine is None or not engine.is_worker
+    return is_turned_on() and (engine is None or not engine.is_worker)
+
+
+def is_turned_on() -> bool:
+    """Return whether the variable allows progress, in any process."""
+    return _setting() not in _OFF
 
 
 def shows_each_rank() -> bool:

@@ -181,7 +181,7 @@ def _pairs(table: progress.Table) -> list[str]:
 
 def show(run: RunProgress) -> progress.Shown | None:
     """Show a run to the user, if progress is wanted."""
-    return progress.show(run.view)
+    return progress.show(run.view, logs_end=False)  # `logs.py` logs the end
 
 
 def _is_not_finite(value: Any) -> bool:
