@@ -337,6 +337,13 @@ class ActorHandle(Generic[T]):
     def __repr__(self) -> str:
         return f"Actor({self._ray_class_name}, {self._ray_actor_id.hex()})"
 
+    def _repr_html_(self) -> str:
+        from skate._base.html_tables import facts_html  # only notebooks need it
+
+        methods = ", ".join(sorted(name for name in self._ray_methods if not name.startswith("_")))
+        facts = {"class": self._ray_class_name, "id": self._ray_actor_id.hex(), "methods": methods or None}
+        return facts_html("Actor", facts)
+
     def __reduce__(self) -> tuple[Any, ...]:
         keep = self._ray_keep
         engine = engines.running()

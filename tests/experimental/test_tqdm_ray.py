@@ -75,3 +75,11 @@ def test_safe_print_prints(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_bar_in_a_task_is_seen_where_the_driver_prints() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert "working: 5/5 steps, done" in done.stdout + done.stderr
+
+
+def test_the_switch_of_all_progress_turns_bars_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKATE_PROGRESS", "0")
+    assert list(tqdm("abc")) == ["a", "b", "c"]
+    assert lines(capsys) == []

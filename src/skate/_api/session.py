@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import skate._engine as engines
@@ -14,6 +14,7 @@ from skate._base.suggestions import did_you_mean
 from skate._version import __version__, ray_version
 
 if TYPE_CHECKING:
+    from skate._base.object_ref import ObjectRef
     from skate._engine.abc import Engine
 
 # Private keywords of Ray's `init` that have no meaning on one machine. `init` accepts and ignores them.
@@ -61,6 +62,16 @@ class BaseContext(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"SkateContext(engine={self['engine']!r}, session={self['session_dir']!r})"
+
+    def _repr_html_(self) -> str:
+        from skate._base.html_tables import facts_html  # only notebooks need it
+
+        facts = {
+            "engine": self["engine"],
+            "session": self["session_dir"],
+            "dashboard": self.dashboard_url or None,
+        }
+        return facts_html("Skate", facts)
 
 
 def init(
@@ -200,12 +211,19 @@ def init(
             system_config=kwargs.get("_system_config"),
         )
     engines.adopt(running)
+    running.watch_waits(_show_wait)
     if include_dashboard and name != "ray":  # Ray starts its own
         _start_dashboard(running, dashboard_host, dashboard_port)
     port = kwargs.get("_metrics_export_port")
     if port is not None and name != "ray":  # Ray itself listens on the port
         _export_metrics(running, port)
     return _context(running)
+
+
+def _show_wait(references: Sequence[ObjectRef[Any]], needed: int, ready: int) -> Callable[[], None] | None:
+    from skate._api.progress.waits import show_wait  # most programs do not wait long
+
+    return show_wait(references, needed, ready)
 
 
 def _start_dashboard(running: Engine, host: str, port: int | None) -> None:

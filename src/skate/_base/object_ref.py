@@ -236,6 +236,14 @@ class ObjectRef(Generic[T]):
     def __repr__(self) -> str:
         return f"ObjectRef({self._id.hex()})"
 
+    def _repr_html_(self) -> str:
+        from skate._base.html_tables import facts_html  # only notebooks need it
+
+        state = {PENDING: None, ERROR: "failed"}.get(
+            self._state, "ready"
+        )  # a pending one may be ready elsewhere
+        return facts_html("ObjectRef", {"id": self.hex(), "task": self.task_id().hex(), "state": state})
+
     def __iter__(self) -> Any:
         raise TypeError("'ObjectRef' object is not iterable: use skate.get(ref) to get its value first")
 

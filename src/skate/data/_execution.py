@@ -11,13 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 import skate
+from skate._api import progress
 from skate.data._exec.drivers.inprocess import InProcessDriver
 from skate.data._exec.drivers.threads import ThreadDriver
 from skate.data._exec.drivers.workers import WorkerDriver
 from skate.data._exec.items import Item, Report, fetch_rows
 from skate.data._exec.limits import Limits
-from skate.data._exec.operator_stats import IdleTimes, OperatorStats, ProgressTable, shows_progress
+from skate.data._exec.operator_stats import IdleTimes, OperatorStats
 from skate.data._exec.operators import Operator
+from skate.data._exec.progress import PlanProgress
 from skate.data._exec.run_description import RunDescription, operator_names
 from skate.data._exec.run_spans import RunSpans
 from skate.data._exec.scheduler import Scheduler
@@ -76,17 +78,19 @@ class Execution:
         self._idle_times: IdleTimes | None = None
         self._record: RunRecord | None = None
         self._spans: RunSpans | None = None
+        self._is_awaited = False
 
     def __iter__(self) -> Iterator[Item]:
         self.begun = time.perf_counter()
-        progress = None
+        shown = None
         try:
             self._start()
-            if shows_progress(self.context.enable_progress_bars):
-                progress = ProgressTable(self.name or "dataset", self.stats)
+            shown = self._show_progress()
             while True:
                 before = time.perf_counter()
+                self._is_awaited = True
                 item = self._next()
+                self._is_awaited = False
                 self.waited += time.perf_counter() - before
                 if item is None:
                     return
@@ -99,8 +103,8 @@ class Execution:
             self._end_spans(error)
             raise
         finally:
-            if progress is not None:
-                progress.stop()
+            if shown is not None:
+                shown.close()
             if self._idle_times is not None:
                 self._idle_times.record()
             self.close()
@@ -149,14 +153,30 @@ class Execution:
             self._driver = WorkerDriver(scheduler, self._made, spans=self._spans)
         self._begin_record()
 
-    def _begin_record(self) -> None:
-        """Record the run for the dashboard, unless it is too short for that."""
+    def _describe(self) -> RunDescription:
         assert self._idle_times is not None
         node = self._node.input if isinstance(self._node, nodes.Write) else self._node
-        describe = RunDescription(
-            self.scheduler, self.stats, self._idle_times, lambda: estimates.row_count(node)
+        return RunDescription(self.scheduler, self.stats, self._idle_times, lambda: estimates.row_count(node))
+
+    def _show_progress(self) -> progress.Shown | None:
+        """Show the run to the user, if it takes long."""
+        context = self.context
+        if not context.enable_progress_bars or not progress.is_wanted():
+            return None
+        plan = PlanProgress(
+            self.name or "dataset",
+            self._describe(),
+            self.stats,
+            has_operators=context.enable_operator_progress_bars,
+            is_verbose=context.execution_options.verbose_progress,
+            is_awaited=lambda: self._is_awaited,
         )
-        self._record = RunRecord("data", self.name or operator_names(self.stats), describe, keep_short=False)
+        return progress.show(plan.view)
+
+    def _begin_record(self) -> None:
+        """Record the run for the dashboard, unless it is too short for that."""
+        name = self.name or operator_names(self.stats)
+        self._record = RunRecord("data", name, self._describe(), keep_short=False)
 
     def _end_spans(self, error: BaseException | None = None) -> None:
         if self._spans is not None:

@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from skate import cloudpickle
+from skate._api.html_tables import text_html
 from skate.data._arguments import check_type, message
 from skate.data._block import tables
 from skate.data._dataset.aggregation import AggregateMethods
 from skate.data._dataset.columns import ColumnMethods
 from skate.data._dataset.consumption import ConsumptionMethods
 from skate.data._dataset.conversion import ConversionMethods
-from skate.data._dataset.display import plan_text, table_text
+from skate.data._dataset.display import plan_text, table_as_html, table_text
 from skate.data._dataset.explain import ExplainMethods
 from skate.data._dataset.relational import RelationalMethods
 from skate.data._dataset.splitting import SplitMethods
@@ -101,6 +102,13 @@ class Dataset(
             return plan_text(self._node, type(self).__name__, self._name)
         items = self._node.items if isinstance(self._node, nodes.Values) else None
         return table_text(schema.base_schema, estimates.row_count(self._node), items)
+
+    def _repr_html_(self) -> str:
+        schema = self.schema(fetch_if_missing=False)
+        if schema is None or not schema.names:
+            return text_html(plan_text(self._node, type(self).__name__, self._name))
+        items = self._node.items if isinstance(self._node, nodes.Values) else None
+        return table_as_html(schema.base_schema, estimates.row_count(self._node), items, self._name)
 
     def __len__(self) -> int:
         raise AttributeError(

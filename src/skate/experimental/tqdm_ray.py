@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, Generic, TypeVar
 
+from skate._api import progress
+
 T = TypeVar("T")
 
 __all__ = ["safe_print", "tqdm"]
@@ -22,7 +24,7 @@ def safe_print(*args: Any, **kwargs: Any) -> None:
 
 
 class tqdm(Generic[T]):  # noqa: N801 - the name is tqdm's, and Ray's
-    """Count the steps of a loop and print its progress.
+    """Count the steps of a loop and print its progress, unless `SKATE_PROGRESS` is 0.
 
     Args:
         iterable: The iterable to loop over; without one, call `update` for each step.
@@ -98,6 +100,8 @@ class tqdm(Generic[T]):  # noqa: N801 - the name is tqdm's, and Ray's
             self._write(", done")
 
     def _write(self, end: str) -> None:
+        if not progress.is_turned_on():
+            return
         of_total = "" if self.total is None else f"/{self.total}"
         before = f"{self._description}: " if self._description else ""
         if sys.stderr is not None:  # None if the program was started without it

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
+from skate._api.html_tables import facts_html, table_html
 from skate.air import _arguments as arguments
 from skate.serve._build.builder import reduce_application
 from skate.serve._config.options import OPTION_NAMES, DeploymentOptions
@@ -88,6 +89,9 @@ class Deployment(Generic[T]):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        return facts_html("Deployment", {"name": self.name, "replicas": self.num_replicas})
+
 
 def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     try:
@@ -119,6 +123,18 @@ class Application:
         self._args = args
         self._kwargs = kwargs
 
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                each._bound_deployment.name,
+                getattr(each._bound_deployment.func_or_class, "__qualname__", ""),
+                each._bound_deployment.num_replicas,
+                "ingress" if each is self else "",
+            )
+            for each in _applications_in(self, {})
+        ]
+        return facts_html("Application", {}, table_html(("deployment", "code", "replicas", ""), rows))
+
     def __reduce__(self) -> Any:
         return reduce_application(self) or (Application, (self._bound_deployment, self._args, self._kwargs))
 
@@ -129,3 +145,17 @@ class Application:
             f"'Application' object has no attribute '{name}': it has no methods. Use the handle that serve.run "
             "returns, or, inside a deployment, the handle that replaces the application in the arguments of `bind`."
         )
+
+
+def _applications_in(value: Any, found: dict[int, Application]) -> list[Application]:
+    """Return the applications in an argument of `bind`, each before those in its own arguments."""
+    if isinstance(value, Application):
+        if id(value) not in found:
+            found[id(value)] = value
+            _applications_in((value._args, value._kwargs), found)
+    elif isinstance(value, dict):
+        _applications_in(list(value.values()), found)
+    elif isinstance(value, list | tuple | set):
+        for each in value:
+            _applications_in(each, found)
+    return list(found.values())

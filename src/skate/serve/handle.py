@@ -246,8 +246,8 @@ class DeploymentHandle(Generic[T]):
         raise TypeError(f"A DeploymentHandle cannot be called directly: use {call}.")
 
     def __getattr__(self, name: str) -> DeploymentHandle[Any]:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)  # pickle and copy look up dunder methods
+        if name.startswith(("_ipython_", "_repr_")) or (name.startswith("__") and name.endswith("__")):
+            raise AttributeError(name)  # notebooks, pickle and copy look up such methods
         method = self._methods.get(name)
         if method is None:
             method = self._methods[name] = self.options(method_name=name)
@@ -268,6 +268,19 @@ class DeploymentHandle(Generic[T]):
 
     def __repr__(self) -> str:
         return f"DeploymentHandle(deployment='{self.deployment_name}', app='{self.app_name}')"
+
+    def _repr_html_(self) -> str:
+        from skate._api.html_tables import facts_html  # only notebooks need it
+
+        method = self._handle_options.method_name
+        return facts_html(
+            "DeploymentHandle",
+            {
+                "deployment": self.deployment_name,
+                "application": self.app_name,
+                "method": None if method == "__call__" else method,
+            },
+        )
 
 
 _held: dict[ReplicaID, set[DeploymentID]] = {}

@@ -249,7 +249,7 @@ class JupyterNotebookReporter(CLIReporter):
     def report(self, trials: list[Trial], done: bool, *sys_info: Any) -> None:
         """Show the table."""
         try:
-            from IPython.display import clear_output  # type: ignore[import-not-found]
+            from IPython.display import clear_output
         except ImportError:
             pass  # not in a notebook
         else:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
 
+from skate._api.html_tables import facts_html, table_html
 from skate.air import _arguments as arguments
 from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.trial_result import Result, result_of
 from skate.tune.analysis import ExperimentAnalysis
 from skate.tune.experiment import Trial
+from skate.tune.result import TRAINING_ITERATION
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from skate.tune._views.report import Report
 
 __all__ = ["ResultGrid"]
+
+_MAX_HTML_ROWS = 20
 
 
 class ResultGrid:
@@ -152,3 +157,39 @@ class ResultGrid:
     def __repr__(self) -> str:
         inner = ",\n".join("  " + repr(result).replace("\n", "\n  ") for result in self)
         return f"ResultGrid<[\n{inner}\n]>"
+
+    def _repr_html_(self) -> str:
+        analysis = self._experiment_analysis
+        metric, mode = analysis.default_metric, analysis.default_mode
+        trials, best = list(self._trials), []
+        if metric is not None and mode is not None:
+            scores = {trial: _score(trial.last_result.get(metric), mode) for trial in trials}
+            trials.sort(key=scores.__getitem__)
+            best = [0] if trials and math.isfinite(scores[trials[0]]) else []
+        names = list(dict.fromkeys(name for trial in trials for name in trial.evaluated_params))
+        rows = [
+            (
+                str(trial),
+                trial.status,
+                *(trial.evaluated_params.get(name) for name in names),
+                trial.last_result.get(TRAINING_ITERATION),
+                *([trial.last_result.get(metric)] if metric is not None else []),
+            )
+            for trial in trials[:_MAX_HTML_ROWS]
+        ]
+        columns = [
+            *("trial", "status"),
+            *(name.removeprefix("config/") for name in names),
+            *("iterations", *([metric] if metric is not None else [])),
+        ]
+        facts = {"trials": len(self), "errors": self.num_errors or None, "path": self.experiment_path}
+        left = len(trials) - _MAX_HTML_ROWS
+        note = f"… and {left} more" if left > 0 else ""
+        return facts_html("ResultGrid", facts, table_html(columns, rows, bold=best, note=note))
+
+
+def _score(value: Any, mode: str) -> float:
+    """Return a number that is smaller for better trials, and infinite without a finite value."""
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return math.inf
+    return float(value) if mode == "min" else -float(value)

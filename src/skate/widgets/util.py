@@ -71,10 +71,11 @@ def repr_with_fallback(*notebook_deps: tuple[str, str | None]) -> Callable[[F], 
     return decorate
 
 
-def _shell_name() -> str:
-    if "IPython" not in sys.modules:
-        return ""
-    return type(sys.modules["IPython"].get_ipython()).__name__
+def _is_shell(name: str, shell_name: str | None) -> bool:
+    """Return whether a shell has a class of this name, or the class of this process a base of this name."""
+    if shell_name or "IPython" not in sys.modules:
+        return shell_name == name
+    return name in [each.__name__ for each in type(sys.modules["IPython"].get_ipython()).__mro__]
 
 
 def in_notebook(shell_name: str | None = None) -> bool:
@@ -83,7 +84,7 @@ def in_notebook(shell_name: str | None = None) -> bool:
     Args:
         shell_name: Class name of the IPython shell; by default that of this process.
     """
-    return (shell_name or _shell_name()) == "ZMQInteractiveShell"
+    return _is_shell("ZMQInteractiveShell", shell_name)
 
 
 def in_ipython_shell(shell_name: str | None = None) -> bool:
@@ -92,4 +93,4 @@ def in_ipython_shell(shell_name: str | None = None) -> bool:
     Args:
         shell_name: Class name of the IPython shell; by default that of this process.
     """
-    return (shell_name or _shell_name()) == "TerminalInteractiveShell"
+    return _is_shell("TerminalInteractiveShell", shell_name)

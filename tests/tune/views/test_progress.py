@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 
 import pytest
-from rich.console import Console
 
+from skate._api.progress.terminal import render_lines
 from skate.tune._views.progress import Progress
 from skate.tune.experiment import Trial
 
@@ -44,10 +45,7 @@ def test_values_that_are_not_finite_are_never_the_best(progress: Progress) -> No
 
 
 def test_the_table_lists_running_trials(progress: Progress) -> None:
-    console = Console(width=100, record=True, file=None, quiet=False)
-    with console.capture() as capture:
-        console.print(progress.lines())
-    text = capture.get()
+    text = "\n".join(line for line, _ in render_lines([progress.view()], io.StringIO(), 100))
     assert "1 of 4 trials" in text
     assert "train_1" in text
     assert "lr=0.1" in text

@@ -4,7 +4,7 @@
 into their engine through `skate._base.object_ref.ReferenceOwner`.
 """
 
-from skate._engine.abc.engine import Engine, NativeState, Returns
+from skate._engine.abc.engine import Engine, NativeState, Returns, WaitWatcher
 from skate._engine.abc.values import (
     ActorDescription,
     ActorIdentity,
@@ -28,4 +28,5 @@ __all__ = [
     "RunningTask",
     "Table",
     "View",
+    "WaitWatcher",
 ]

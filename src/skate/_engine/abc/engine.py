@@ -20,6 +20,11 @@ Returns = ObjectRef[Any] | list[ObjectRef[Any]] | ObjectRefGenerator[Any] | None
 """The result of `.remote()`: it depends on `num_returns`."""
 
 
+WaitWatcher = Callable[[Sequence[ObjectRef[Any]], int, int], Callable[[], None] | None]
+"""Called when a wait takes long, with the references, how many of them must become ready, and how many others that were
+waited for are ready already. It returns a function to call at the end, or None."""
+
+
 class NativeState(Protocol):
     """The state API of a cluster that has one of its own."""
 
@@ -104,6 +109,9 @@ class Engine(ABC):
     @abstractmethod
     def free(self, references: Sequence[ObjectRef[Any]]) -> None:
         """Drop the values of references now."""
+
+    def watch_waits(self, watcher: WaitWatcher) -> None:  # noqa: B027 - optional: an engine may not see its waits
+        """Call `watcher` whenever `get` or `wait` of this driver take long."""
 
     # ------------------------------------------------------------ tasks
 

@@ -1,4 +1,4 @@
-"""The text of a dataset: a table of its columns and materialized rows, or its plan."""
+"""The text and the HTML of a dataset: a table of its columns and materialized rows, or its plan."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from skate._api.html_tables import facts_html, table_html
 from skate.data._block import rows as row_blocks
 from skate.data._exec.exchanges import split_items
 from skate.data._exec.items import Item, fetch_rows
@@ -71,6 +72,26 @@ def table_text(schema: pa.Schema, rows: int | None, items: Sequence[Item] | None
         lines.append(_rule("╞", "═", "╪", "╡", widths))
         lines += [_line([column[3 + place] for column in columns], widths) for place in range(len(shown))]
     return "\n".join([*lines, _rule("╰", "─", "┴", "╯", widths), note])
+
+
+def table_as_html(schema: pa.Schema, rows: int | None, items: Sequence[Item] | None, name: str | None) -> str:
+    """Return a table of columns and rows as HTML.
+
+    Args:
+        schema: The columns.
+        rows: Number of rows; None if it is unknown.
+        items: The rows of a materialized dataset.
+        name: The name of the dataset.
+    """
+    shown: list[list[str]] = []
+    note = "not materialized"
+    if items is not None:
+        shown, count = _shown(schema, items, rows or 0)
+        note = f"{count:,} of {rows:,} rows"
+    titles = [f"{field.name}\n{type_text(field.type)}" for field in schema]
+    cells = [[_short(text) for text in row] for row in shown]
+    facts = {"name": name, "rows": None if rows is None else f"{rows:,}", "columns": len(titles)}
+    return facts_html("Dataset", facts, table_html(titles, cells, note=note))
 
 
 def _shown(schema: pa.Schema, items: Sequence[Item], rows: int) -> tuple[list[list[str]], int]:

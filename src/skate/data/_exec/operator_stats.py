@@ -1,13 +1,11 @@
-"""Statistics of the operators of a running plan: work done, idle time, and the live table on a terminal."""
+"""Statistics of the operators of a running plan: work done and idle time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from skate.air import _live
 from skate.data._exec.items import Report
 from skate.data._exec.operators import Operator
 from skate.data._exec.scheduler import OperatorStatus, Scheduler
@@ -116,53 +114,6 @@ class IdleTimes:
     def status_of(self, operator: Operator) -> OperatorStatus | None:
         """Return the status of an operator after the latest decision; None before the first."""
         return self._status.get(operator)
-
-
-def shows_progress(enabled: bool) -> bool:
-    """Return whether to show progress: it is enabled, and the standard error stream is a terminal."""
-    return enabled and _live.wanted()
-
-
-class ProgressTable:
-    """A live table with one line per operator, shown from half a second after its creation until `stop`."""
-
-    def __init__(self, title: str, stats: Mapping[Operator, OperatorStats]) -> None:
-        self._title = title
-        self._stats = stats
-        self._begun = time.perf_counter()
-        self._lines = _live.LiveLines(self.lines, "skate-data-progress")
-
-    def stop(self) -> None:
-        """Remove the table from the terminal."""
-        self._lines.stop()
-
-    def lines(self) -> Any:
-        """Return the current table, as `rich` renders it."""
-        from rich.table import Table
-
-        elapsed = time.perf_counter() - self._begun
-        table = Table(title=f"{self._title}  {elapsed:.0f} s", title_justify="left", box=None, pad_edge=False)
-        for name in ("step", "running", "queued", "rows", "rows/s", "size", "memory"):
-            table.add_column(name, justify="left" if name == "step" else "right", no_wrap=True)
-        for operator, done in self._stats.items():
-            if not done.tasks and not operator.running and not operator.waiting:
-                continue
-            running = sum(not task.ended for task in list(operator.running))
-            rate = done.rows / elapsed if elapsed else 0
-            table.add_row(
-                _shorten(done.name),
-                str(running),
-                str(operator.waiting),
-                f"{done.rows:,}",
-                f"{rate:,.0f}",
-                format_bytes(done.bytes),
-                format_bytes(done.largest_memory),
-            )
-        return table
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= 48 else f"{name[:23]}…{name[-24:]}"
 
 
 def format_bytes(amount: float) -> str:

@@ -1,4 +1,4 @@
-"""Describes a running plan for its run record: rows, rates and backpressure of each operator."""
+"""Describes a running plan for its run record and its progress: rows, rates and backpressure of each operator."""
 
 from __future__ import annotations
 
@@ -48,6 +48,16 @@ class RunDescription:
         self._has_total = False
         self._begun = clock()
         self._samples: deque[tuple[float, tuple[int, ...]]] = deque([(self._begun, (0,) * len(stats))])
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start of the plan."""
+        return self._clock() - self._begun
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the plan has yielded its last block."""
+        return self._scheduler.root.finished
 
     def __call__(self) -> dict[str, Any]:
         """Return the rows of the plan and the counters of its operators."""

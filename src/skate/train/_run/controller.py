@@ -80,7 +80,7 @@ class Controller:
         run_state = self._run_state
         self._storage.prepare()
         run_state.resume(self._local_group.broadcast)
-        lines = run_progress.show(run_state.progress) if self._storage.is_primary else None
+        shown = run_progress.show(run_state.progress) if self._storage.is_primary else None
         try:
             if self._context.scaling_config.max_workers == 0:
                 self._train_in_process()
@@ -101,8 +101,8 @@ class Controller:
             run_state.close("failed", str(error))
             raise
         finally:
-            if lines is not None:
-                lines.stop()
+            if shown is not None:
+                shown.close()
         run_state.close("finished")
         return run_state.result()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
 
+from skate._api.html_tables import facts_html, table_html
 from skate.air import _arguments as arguments
 from skate.air import _optional
 from skate.train._failures.errors import TrainingFailedError
@@ -172,6 +173,15 @@ class Result:
             shown.insert(0, f"error={type(self.error).__name__!r}")
         shown.append(f"checkpoint={self.checkpoint!r}")
         return "Result(\n  " + ",\n  ".join(shown) + "\n)"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "error": None if self.error is None else type(self.error).__name__,
+            "path": self.path,
+            "checkpoint": None if self.checkpoint is None else self.checkpoint.path,
+        }
+        metrics = table_html(("metric", "value"), self.metrics.items()) if self.metrics else ""
+        return facts_html("Result", facts, metrics)
 
 
 def _checkpoint(storage: Storage, kept: report_ledger.KeptCheckpoint) -> Checkpoint:

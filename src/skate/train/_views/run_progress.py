@@ -1,20 +1,17 @@
-"""The progress of a run on the terminal: reported metrics, rates, and checkpoints."""
+"""The progress of a run: reported metrics, rates, and checkpoints."""
 
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from skate.air import _live
+from skate._api import progress
 
 _MAX_METRICS = 6  # columns
-_EACH_RANK = "ranks"  # the value of the switch for a row per worker
-
 _WINDOW = 20  # reports over which a rate is averaged
 # Metrics that count up over the whole run, and the units that they count.
 _COUNTERS = {
@@ -127,18 +124,21 @@ class RunProgress:
         self.storing = storing or self.storing
         self._rates.setdefault(rank, Rates()).add(time.perf_counter(), metrics, rows)
 
-    def lines(self) -> Any:
-        """Return the current lines for the terminal."""
-        from rich.console import Group
-        from rich.text import Text
-
-        title = Text(no_wrap=True, overflow="ellipsis")
-        title.append(self.name, style="bold")
-        title.append(f"  {self.state}  {_format_duration(time.perf_counter() - self.begun)}")
-        title.append(f"  {self._format_checkpoints()}")
-        if self.failures:
-            title.append(f"  failures: {self.failures}", style="red")
-        return Group(title, self._table()) if self.reports else title
+    def view(self) -> progress.View:
+        """Return the current state; another thread calls it while workers report."""
+        last = dict(self.metrics)
+        table = self._table(last) if last else None
+        alerts = [f"failures: {self.failures}"] if self.failures else []
+        first = last[min(last)] if last else {}
+        alerts += [f"{name} is {value}" for name, value in first.items() if _is_not_finite(value)]
+        return progress.View(
+            self.name,
+            time.perf_counter() - self.begun,
+            facts=(self.state, self._format_checkpoints()),
+            alerts=tuple(alerts),
+            table=table,
+            summary="" if table is None else ", ".join(_pairs(table)),
+        )
 
     def _format_checkpoints(self) -> str:
         text = f"checkpoint: {self.checkpoint or 'none yet'}"
@@ -146,54 +146,48 @@ class RunProgress:
             text += f", storing {self.storing}"
         return text + (f", {self.lost} lost" if self.lost else "")
 
-    def _table(self) -> Any:
-        from rich.table import Table
-
-        # Copies, because another thread draws while workers report.
-        last = dict(self.metrics)
+    def _table(self, last: Mapping[int, Mapping[str, Any]]) -> progress.Table:
         rates = {rank: each.per_second() for rank, each in list(self._rates.items())}
         names = list(dict.fromkeys(name for each in last.values() for name in each))[:_MAX_METRICS]
-        each_rank = os.environ.get(_live.SWITCH) == _EACH_RANK
+        each_rank = progress.shows_each_rank()
         total = combine(list(rates.values()))
         units = [unit for unit in total if unit != "reports" or "steps" not in total]
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for column in ("rank",) * each_rank + ("reports", *names, *(f"{unit}/s" for unit in units)):
-            # Wide enough for most values, so that columns do not move with each report.
-            table.add_column(column, justify="right", no_wrap=True, min_width=7 if column in names else None)
+        titles = ("rank",) * each_rank + ("reports", *names, *(f"{unit}/s" for unit in units))
+        # Wide enough for most values, so that columns do not move with each report.
+        columns = tuple(progress.Column(title, min_width=7 if title in names else 0) for title in titles)
         ranks = sorted(last)
+        rows = []
         for rank in ranks if each_rank else ranks[:1]:
             cells = [str(rank)] if each_rank else []
             shown = rates.get(rank, {}) if each_rank else total
             cells += [str(self.reports[rank]), *(_format_metric(last[rank].get(name, "")) for name in names)]
-            table.add_row(*cells, *(_format_rate(shown[unit]) if unit in shown else "" for unit in units))
+            rows.append(
+                (*cells, *(progress.format_rate(shown[unit]) if unit in shown else "" for unit in units))
+            )
         if each_rank and len(ranks) > 1 and units:
             blank = [""] * (1 + len(names))
-            table.add_row("all", *blank, *(_format_rate(total[unit]) for unit in units), style="bold")
-        return table
+            rows.append(("all", *blank, *(progress.format_rate(total[unit]) for unit in units)))
+        return progress.Table(columns, tuple(rows))
 
 
-def show(progress: RunProgress) -> _live.LiveLines | None:
-    """Show a run on the terminal, if progress is wanted there."""
-    return _live.LiveLines(progress.lines, "skate-train-progress") if _live.wanted() else None
+def _pairs(table: progress.Table) -> list[str]:
+    """Return title and value of each column of the first row."""
+    return [
+        f"{value} {column.title}" if column.title.endswith("/s") else f"{column.title} {value}"
+        for column, value in zip(table.columns, table.rows[0], strict=True)
+        if value
+    ]
 
 
-def _format_metric(value: Any) -> Any:
-    from rich.text import Text
+def show(run: RunProgress) -> progress.Shown | None:
+    """Show a run to the user, if progress is wanted."""
+    return progress.show(run.view, logs_end=False)  # `logs.py` logs the end
 
-    if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else Text(str(value), style="bold red")
-    text = str(value)
+
+def _is_not_finite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _format_metric(value: Any) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 20 else text[:19] + "…"
-
-
-def _format_rate(value: float) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if value >= size:
-            return f"{value / (1e3 if letter == 'k' else size):.3g}{letter}"
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
-
-
-def _format_duration(seconds: float) -> str:
-    whole = int(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}h {minutes:02d}m" if hours else f"{minutes}m {rest:02d}s" if minutes else f"{rest}s"

@@ -1,4 +1,4 @@
-"""The progress of an experiment: a live table on a terminal, lines in a log, and a summary at the end."""
+"""The progress of an experiment: a table of its trials while it runs, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from skate.air import _live
+from skate._api import progress
 from skate.tune.callback import Callback
 from skate.tune.experiment import Trial
 from skate.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
@@ -17,7 +17,6 @@ from skate.tune.stopper import Stopper
 
 log = logging.getLogger("skate.tune")
 
-LOG_INTERVAL_S = 30.0  # between two lines in a log
 _MAX_ROWS = 12
 _MAX_PARAMETERS = 4
 _STATES = (Trial.RUNNING, Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR)
@@ -49,8 +48,8 @@ class Progress(Callback):
         self._status: dict[Trial, str] = {}
         self._running: dict[Trial, None] = {}
         self._best: tuple[float, Trial] | None = None
-        self._begun = self._logged = time.monotonic()
-        self._live: _live.LiveLines | None = None
+        self._begun = time.monotonic()
+        self._shown: progress.Shown | None = None
 
     # ------------------------------------------------------------ events
 
@@ -63,8 +62,7 @@ class Progress(Callback):
     ) -> None:
         """Show the start."""
         log.info("experiment %s starts: %s", self._name, self._path)
-        if _live.wanted():
-            self._live = _live.LiveLines(self.lines, "skate-tune-progress")
+        self._shown = progress.show(self.view, logs_end=False)  # `on_experiment_end` logs the summary
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Count the trial."""
@@ -97,13 +95,6 @@ class Progress(Callback):
         self.update(trial)
         log.warning("trial %s failed: %s", trial, last_line(trial.error))
 
-    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Log a line from time to time, where no table is shown."""
-        now = time.monotonic()
-        if self._live is None and now - self._logged >= LOG_INTERVAL_S:
-            self._logged = now
-            log.info("%s: %s", self._name, self.describe())
-
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Log the summary."""
         self._best = None  # by the last results, as ResultGrid.get_best_result() does
@@ -116,9 +107,9 @@ class Progress(Callback):
 
     def close(self) -> None:
         """Remove the table."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        if self._shown is not None:
+            self._shown.close()
+            self._shown = None
 
     def update(self, trial: Trial) -> None:
         """Count a trial by its state."""
@@ -144,31 +135,35 @@ class Progress(Callback):
             text += f"; best {self._metric} {value:.6g} ({trial}: {_parameters(trial.evaluated_params)})"
         return text
 
-    def lines(self) -> Any:
-        """Return the table for a terminal."""
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        title = Text(no_wrap=True, overflow="ellipsis")
-        title.append(self._name, style="bold")
+    def view(self) -> progress.View:
+        """Return the current state; another thread calls it while trials report."""
+        running = list(self._running)
+        titles = ("iterations", "seconds", *([self._metric] if self._metric else []))
+        columns = (
+            progress.Column("trial", is_number=False),
+            progress.Column("parameters", is_number=False),
+            *map(progress.Column, titles),
+        )
         ended = self._counts[Trial.TERMINATED] + self._counts[Trial.ERROR]
-        of = f" of {self._total}" if self._total else ""
-        title.append(f"  {ended}{of} trials  {time.monotonic() - self._begun:.0f} s  {self.describe()}")
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for column in ("trial", "parameters", "iterations", "seconds", self._metric or ""):
-            table.add_column(column, no_wrap=True)
-        for trial in list(self._running)[:_MAX_ROWS]:
-            result = trial.last_result
-            table.add_row(
-                str(trial),
-                _parameters(trial.evaluated_params),
-                str(result.get(TRAINING_ITERATION, "")),
-                f"{result.get(TIME_TOTAL_S, 0.0):.1f}",
-                _format(result.get(self._metric)) if self._metric else "",
-            )
-        left = len(self._running) - _MAX_ROWS
-        return Group(title, table, *([Text(f"… and {left} more")] if left > 0 else []))
+        left = len(running) - _MAX_ROWS
+        return progress.View(
+            self._name,
+            time.monotonic() - self._begun,
+            facts=(self.describe(),),
+            bar=progress.Bar(ended, self._total, "trials") if self._total else None,
+            table=progress.Table(columns, tuple(map(self._row, running[:_MAX_ROWS]))),
+            footer=f"… and {left} more" if left > 0 else "",
+        )
+
+    def _row(self, trial: Trial) -> tuple[str, ...]:
+        result = trial.last_result
+        return (
+            str(trial),
+            _parameters(trial.evaluated_params),
+            str(result.get(TRAINING_ITERATION, "")),
+            f"{result.get(TIME_TOTAL_S, 0.0):.1f}",
+            *([_format(result.get(self._metric))] if self._metric else []),
+        )
 
 
 def _parameters(params: Mapping[str, Any]) -> str:

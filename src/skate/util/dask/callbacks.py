@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import skate
+from skate._api import progress
 from skate.util.dask._graph import dask_callbacks
 
 Callback: Any = dask_callbacks.Callback
@@ -116,7 +116,7 @@ class RayDaskCallback(Callback):  # type: ignore[misc]
 
 
 class ProgressBarCallback(RayDaskCallback):
-    """Draw a progress bar on stderr with the number of finished tasks."""
+    """Show the number of finished tasks of graphs that take longer than a second."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,15 +129,18 @@ class ProgressBarCallback(RayDaskCallback):
         pending, self._pending = self._pending, []
         total = len(pending)
         start = time.monotonic()
-        while pending:
-            _, pending = skate.wait(pending, num_returns=1)
-            done = total - len(pending)
-            bar = "#" * (40 * done // total)
-            seconds = time.monotonic() - start
-            sys.stderr.write(f"\r[{bar:<40}] | {done}/{total} tasks | {seconds:.1f} s")
-        if total:
-            sys.stderr.write("\n")
-            sys.stderr.flush()
+
+        def view() -> progress.View:
+            bar = progress.Bar(total - len(pending), total, "tasks")
+            return progress.View("dask", time.monotonic() - start, bar=bar)
+
+        shown = progress.show(view)
+        try:
+            while pending:
+                _, pending = skate.wait(pending, num_returns=1)
+        finally:
+            if shown is not None:
+                shown.close()
 
 
 def unpack_ray_callbacks(cbs: Iterable[RayCallback] | None) -> RayCallbacks:

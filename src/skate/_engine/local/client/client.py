@@ -11,7 +11,7 @@ import reprlib
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate._base import creation_sites, ids, object_ref
 from skate._base import errors as exceptions
@@ -32,6 +32,9 @@ from skate._engine.local.session.folders import Session
 from skate._engine.local.session.shared_memory import SegmentFiles, SegmentMapping, is_full
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection
+
+if TYPE_CHECKING:
+    from skate._engine.abc import WaitWatcher
 
 WORKER_BLOCK_DELAY_S = 0.002  # a worker that blocks for longer lends its CPU to others
 DRIVER_BLOCK_DELAY_S = 0.5  # a driver that blocks for longer reports it to the node
@@ -60,6 +63,7 @@ class Client(CallbackOwner):
         self.channel.handlers[m.Tidy] = self._tidy
         self.channel.handlers[m.DropSegments] = lambda message: self.files.drop(message.segments)
         self.before_blocking: Callable[[list[ObjectRef[Any]], bool], Callable[[], None] | None] | None = None
+        self.on_long_wait: WaitWatcher | None = None  # of a driver
         self.waits = Waits(self)
         self._exported: set[bytes] = set()
         self._templates: dict[Any, int] = {}
@@ -117,7 +121,7 @@ class Client(CallbackOwner):
         pending = [reference for reference in references if reference._state == PENDING]
         if pending:
             self.references.subscribe(pending)
-            if not self._wait_for_all(pending, timeout):
+            if not self._wait_for_all(pending, timeout, len(references) - len(pending)):
                 self._raise_error_among(references)
                 if self.channel.closed:
                     raise self.channel.closed_error()
@@ -144,7 +148,7 @@ class Client(CallbackOwner):
             reference._need_engine()
         raise ValueError(failures.foreign_reference(reference, several=several))
 
-    def _wait_for_all(self, pending: list[ObjectRef[Any]], timeout: float | None) -> bool:
+    def _wait_for_all(self, pending: list[ObjectRef[Any]], timeout: float | None, ready: int) -> bool:
         remaining = pending[::-1]
         errors = self.references.errors
 
@@ -159,7 +163,8 @@ class Client(CallbackOwner):
                 return any(reference._state == ERROR for reference in pending)
             return False
 
-        return self.block(pending, all_there, timeout, timed=timeout is not None) and not self.channel.closed
+        is_there = self.block(pending, all_there, timeout, ready=ready, timed=timeout is not None)
+        return is_there and not self.channel.closed
 
     def block(
         self,
@@ -168,6 +173,7 @@ class Client(CallbackOwner):
         timeout: float | None,
         *,
         need: int = 0,
+        ready: int = 0,
         timed: bool = True,
     ) -> bool:
         """Handle messages until `until()` holds; meanwhile, the node may lend this worker's CPU to others.
@@ -177,6 +183,7 @@ class Client(CallbackOwner):
             until: Returns whether the wait is over.
             timeout: The longest wait in seconds.
             need: How many of the references must become ready; 0 for all of them, or an error.
+            ready: How many other references, which the caller waits for as well, are ready.
             timed: Whether the wait ends even if they do not.
 
         Raises:
@@ -196,6 +203,9 @@ class Client(CallbackOwner):
         resume = None
         if self.before_blocking is not None:
             resume = self.before_blocking(references, timed)
+        end_watch = None
+        if self.on_long_wait is not None:
+            end_watch = self.on_long_wait(references, need or len(references), ready)
         wait = self.waits.begin(references, need, timed=timed)
         left = None if timeout is None else timeout - soon
         try:
@@ -204,6 +214,8 @@ class Client(CallbackOwner):
             there = self.channel.hub.attend(lambda: until() or bool(wait.verdict), left)
         finally:
             self.waits.end(wait)
+            if end_watch is not None:
+                end_watch()
             if resume is not None:
                 resume()
         if wait.verdict and not until():
@@ -243,7 +255,7 @@ class Client(CallbackOwner):
                 return need <= sum(r._stream.ready() for r in streams) or bool(self.channel.closed)
 
             timed = timeout is not None or bool(streams)
-            self.block(pending, enough, timeout, need=need, timed=timed)
+            self.block(pending, enough, timeout, need=need, ready=num_returns - need, timed=timed)
             if self.channel.closed:
                 raise self.channel.closed_error()
             ready = _first_ready(references, num_returns)

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate._base import errors as exceptions
 from skate._base import tracing
@@ -25,6 +25,9 @@ from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection, pack
 from skate._engine.local.wire.interrupts import Interrupts
 from skate._engine.local.wire.unix_sockets import connect as connect_socket
+
+if TYPE_CHECKING:
+    from skate._engine.abc import WaitWatcher
 
 
 class LocalDriver(LocalEngine):
@@ -55,6 +58,10 @@ class LocalDriver(LocalEngine):
         )
         for each in self._interrupts:
             each.install()
+
+    def watch_waits(self, watcher: WaitWatcher) -> None:
+        """Call `watcher` whenever `get` or `wait` take long."""
+        self.client.on_long_wait = watcher
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         """Handle Ctrl-C: detach from debugged workers, then raise KeyboardInterrupt."""
