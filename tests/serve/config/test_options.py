@@ -230,7 +230,7 @@ class TestChecks:
             options(placement_group_bundles=[{"CPU": 0.5}])
         with pytest.raises(ValueError, match="subset of the first bundle"):
             options(placement_group_bundles=[{"CPU": 1}], ray_actor_options={"resources": {"disk": 1}})
-        with pytest.raises(ValueError, match="resources with only 0"):
+        with pytest.raises(ValueError, match="has only 0 values"):
             options(placement_group_bundles=[{"CPU": 0}], ray_actor_options={"num_cpus": 0})
 
     def test_a_strategy_or_selector_needs_bundles(self) -> None:

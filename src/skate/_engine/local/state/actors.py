@@ -145,10 +145,7 @@ class Actors:
         """Send `source` the state of the actor, now and on every change."""
         actor = self.table.get(id)
         if actor is None:
-            why = (
-                "The actor does not exist. It might be dead or it's from a different cluster, or from a session "
-                "that is over."
-            )
+            why = "This session has no such actor. It might be dead or it's from a different cluster or session."
             error = failures.actor_died(id, "", "", why)
             self._send(source, m.ActorUpdate(id, DEAD, error=error))
             return
