@@ -38,7 +38,7 @@ def _validate_bundle(bundle: Any, bundles: list[Any]) -> dict[str, float]:
     ):
         raise ValueError(
             "The bundles of a placement group must be a non-empty list of dictionaries from names of resources to "
-            f"numbers. {bundle!r} is none. {_EXAMPLE}"
+            f"numbers, and {bundle!r} is not one. {_EXAMPLE}"
         )
     if RESERVED_RESOURCE in bundle:
         raise ValueError(
@@ -116,7 +116,7 @@ def validate_label_selectors(selectors: Any, bundle_count: int) -> list[dict[str
         ):
             raise ValueError(
                 "`bundle_label_selector` must be a list of string dictionary selectors, from labels to values, such as "
-                f'[{{"zone": "a"}}]. {selector!r} is none.'
+                f'[{{"zone": "a"}}], and {selector!r} is not one.'
             )
         problem = label_selector_problem(selector)
         if problem:
