@@ -323,7 +323,7 @@ def test_options_are_equal_only_to_themselves() -> None:
 def test_streaming_needs_a_generator() -> None:
     check_num_returns("streaming", is_generator=True)
     check_num_returns(2, is_generator=False)
-    with pytest.raises(ValueError, match="can only be used with generator functions"):
+    with pytest.raises(ValueError, match="can only be used with generators"):
         check_num_returns("streaming", is_generator=False)
     with pytest.warns(DeprecationWarning, match="Use num_returns='streaming' instead"):
         check_num_returns("dynamic", is_generator=True)

@@ -82,7 +82,7 @@ def check_devices(asked: Mapping[str, float | None]) -> None:
             )
         if quantity > 1:
             raise ValueError(
-                f"{name} resource quantities >1 must be whole numbers. The specified quantity {quantity} is invalid."
+                f"{quantity} of the resource {name} is not possible: quantities above 1 must be whole numbers."
             )
 
 

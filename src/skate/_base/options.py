@@ -421,7 +421,7 @@ def check_num_returns(num_returns: int | str | None, *, is_generator: bool, stac
         return
     if not is_generator:
         raise ValueError(
-            f"num_returns='{num_returns}' can only be used with generator functions, and this one has no `yield`. "
+            f"num_returns='{num_returns}' can only be used with generators, and this function has no `yield`. "
             "Leave num_returns out, or pass the number of values that it returns."
         )
     if num_returns == "dynamic":

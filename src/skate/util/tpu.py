@@ -312,7 +312,7 @@ def _wait_until_ready(groups: list[PlacementGroup], timeout: float | None) -> No
     ready, late = skate.wait([group.ready() for group in groups], num_returns=len(groups), timeout=timeout)
     if late:
         raise TimeoutError(
-            f"TPU slice placement group was not ready within {timeout} s. The session needs free TPU resources: see "
+            f"The TPU slice was not ready within {timeout} s. The session needs free TPU resources: see "
             "skate.available_resources()."
         )
     skate.get(ready)

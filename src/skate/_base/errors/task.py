@@ -112,7 +112,7 @@ class RayTaskError(RayError):
         kind = "RayTaskError" if isinstance(error, RayTaskError) else type(error).__qualname__
         text = (
             f"{task_title(function_name, pid, ip, actor_id, actor_repr)}\n"
-            "  The task did not run. One of the input arguments for this task could not be computed:\n"
+            "  The task did not run: input arguments for this task could not be computed:\n"
             f"{type(error).__module__}.{kind}: {error}"
         )
         return cls(
