@@ -201,7 +201,7 @@ def test_an_actor_that_failed_to_start_shows_its_constructors_traceback() -> Non
     assert error.actor_init_failed
     assert error.actor_id == "aa"
     assert str(error).startswith(
-        "The actor died because of an error raised in its creation task, skate::A.__init__() (pid=1)\n  File"
+        "The actor could not be created, because of an error raised in its creation task: skate::A.__init__() (pid=1)\n"
     )
     assert str(error).endswith("ZeroDivisionError: division by zero")
     assert str(ActorDiedError.from_task_error(cause)) == str(error)

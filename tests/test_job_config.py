@@ -35,7 +35,7 @@ def test_the_metadata_of_two_jobs_are_two() -> None:
 
 
 def test_bad_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="must be one of `detached`, `non_detached`"):
+    with pytest.raises(ValueError, match="is 'detached' or 'non_detached', not 'long'"):
         JobConfig(default_actor_lifetime="long")
     with pytest.raises(TypeError, match="The type of code search path is incorrect"):
         JobConfig(code_search_path="/code")  # type: ignore[arg-type]

@@ -155,7 +155,7 @@ def test_an_argument_that_failed_is_reported_under_the_task_that_wanted_it() -> 
     error = RayTaskError.from_dependency("a", upstream, pid=9)
     assert str(error).splitlines()[:3] == [
         "skate::a() (pid=9)",
-        "  At least one of the input arguments for this task could not be computed:",
+        "  The task did not run: input arguments for this task could not be computed:",
         "skate.exceptions.RayTaskError: skate::b() (pid=1234)",
     ]
     assert isinstance(error.as_instanceof_cause(), ZeroDivisionError)

@@ -147,8 +147,8 @@ def placement_group(
     )
     if any("object_store_memory" in bundle for bundle in wanted):
         warnings.warn(
-            "Setting 'object_store_memory' for bundles is deprecated since it doesn't actually reserve the "
-            "required object store memory. Objects that do not fit are spilled to disk.",
+            "Setting 'object_store_memory' for bundles is deprecated: it reserves no memory. Leave it out; objects "
+            "that do not fit into the object store are spilled to disk.",
             DeprecationWarning,
             stacklevel=2,
         )
@@ -174,7 +174,9 @@ def _checked(
 ) -> tuple[str, list[dict[str, float]], list[dict[str, str]], str | None]:
     chosen = checks.validate_strategy(strategy, topology)
     if target is not None and chosen != "STRICT_PACK":
-        raise ValueError(f"_soft_target_node_id currently only works with STRICT_PACK but got {chosen}")
+        raise ValueError(
+            f"_soft_target_node_id needs strategy='STRICT_PACK', and the strategy is {chosen!r}."
+        )
     wanted = checks.validate_bundles(bundles)
     return (
         chosen,
@@ -199,10 +201,12 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
         ValueError: The name is empty, or no group has it.
     """
     if not placement_group_name:
-        raise ValueError("Please supply a non-empty value to get_placement_group")
+        raise ValueError("get_placement_group() needs the name of a placement group, and got an empty one.")
     id = engines.current().find_placement_group(placement_group_name, None)
     if id is None:
-        raise ValueError(f"Failed to look up placement group with name: {placement_group_name}")
+        raise ValueError(
+            f"Failed to look up placement group {placement_group_name!r}: no group of the namespace has this name."
+        )
     return PlacementGroup(PlacementGroupID(id))
 
 

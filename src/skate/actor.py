@@ -78,8 +78,8 @@ def method(*args: Any, **kwargs: Any) -> Any:
         return args[0]
     if args or not kwargs:
         raise ValueError(
-            "The @ray.method decorator must be applied using at least one of the arguments in the list "
-            f"{list(MethodOptions.RULES)}, for example '@ray.method(num_returns=2)'."
+            "Give @method options by keyword, as in @method(num_returns=2). It takes "
+            f"{', '.join(MethodOptions.RULES)}."
         )
     options = MethodOptions.parse(kwargs)
 
@@ -181,8 +181,8 @@ class ActorClass(Generic[T]):
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise TypeError: actors are created with `.remote(…)`."""
         raise TypeError(
-            "Actors cannot be instantiated directly. Instead of "
-            f"'{self.__name__}()', use '{self.__name__}.remote()'."
+            f"{self.__name__} is an actor class and cannot be instantiated directly. Create an actor with "
+            f"{self.__name__}.remote(...)."
         )
 
     def __mro_entries__(self, bases: Any) -> NoReturn:
@@ -208,7 +208,10 @@ class ActorClass(Generic[T]):
         if options.name == "":
             raise ValueError("Actor name cannot be an empty string.")
         if options.namespace == "":
-            raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.')
+            raise ValueError(
+                'A namespace cannot be the empty string "". Leave it out, or pass None, for the namespace of the '
+                "session."
+            )
         check_options(self.__qualname__, options)
         engine = engines.current()
         created = engine.create_actor(template, args, kwargs)
@@ -403,8 +406,8 @@ class ActorMethod:
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise TypeError: methods are called with `.remote(…)`."""
         raise TypeError(
-            f"Actor methods cannot be called directly. Instead of running 'object.{self._info.name}()', try "
-            f"'object.{self._info.name}.remote()'."
+            f"The method {self._info.name} of an actor cannot be called directly. Submit the call with "
+            f".{self._info.name}.remote(...), which returns a reference to its result."
         )
 
     def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[Any]:
@@ -480,13 +483,15 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
         ValueError: No living actor has this name in the namespace.
     """
     if not name:
-        raise ValueError("Please supply a non-empty value to get_actor: the name of an actor.")
+        raise ValueError(f"get_actor() needs the name of an actor, got {name!r}.")
     if not isinstance(name, str):
         raise TypeError(f"The name of an actor is a string, got {name!r} ({type(name).__name__}).")
     if namespace is not None and not isinstance(namespace, str):
         raise TypeError(f"namespace must be None or a string, not {type(namespace).__name__}")
     if namespace == "":
-        raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.')
+        raise ValueError(
+            'A namespace cannot be the empty string "". Leave it out, or pass None, for the namespace of the session.'
+        )
     return make_handle(*engines.current().find_actor(name, namespace))
 
 

@@ -156,12 +156,12 @@ def _builder_of_module(module: str, inner: str, address: str) -> ClientBuilder:
         if error.name != module:
             raise
         raise RuntimeError(
-            f"Module: {module} does not exist.\nThis module was parsed from Address: {address}"
+            f"The address {address!r} names the module {module!r} before '://', and there is no such module."
         ) from None
     builder = getattr(imported, "ClientBuilder", None)
     if not isinstance(builder, type):
         raise RuntimeError(
-            f"Module: {module} does not have ClientBuilder.\nThis module was parsed from Address: {address}"
+            f"The address {address!r} names the module {module!r} before '://', which has no class ClientBuilder."
         )
     made: ClientBuilder = builder(inner)
     return made
@@ -169,8 +169,8 @@ def _builder_of_module(module: str, inner: str, address: str) -> ClientBuilder:
 
 def _warn(replacement: str, stacklevel: int) -> None:
     warnings.warn(
-        "Starting a connection through `ray.client` will be deprecated in future ray versions in favor of "
-        f"`ray.init`. You can replace your call with the following:\n      {replacement}",
+        "Starting a connection through `ray.client` will be deprecated. Write this instead:\n"
+        f"      {replacement}",
         DeprecationWarning,
         stacklevel=stacklevel,
     )

@@ -99,8 +99,7 @@ class JobConfig:
         """Set the lifetime of actors created without one: "detached" or "non_detached"."""
         if default_actor_lifetime not in _LIFETIMES:
             raise ValueError(
-                "Default actor lifetime must be one of `detached`, `non_detached`, "
-                f"got {default_actor_lifetime!r}"
+                f"The default lifetime of actors is 'detached' or 'non_detached', not {default_actor_lifetime!r}."
             )
         self._default_actor_lifetime = default_actor_lifetime
 

@@ -39,8 +39,8 @@ class RemoteFunction(Generic[P, R]):
     def __init__(self, function: Callable[P, R], options: dict[str, Any]) -> None:
         if inspect.iscoroutinefunction(function):
             raise ValueError(
-                "'async def' should not be used for remote tasks. You can wrap the async function with "
-                "`asyncio.run(f())`, or make it a method of an actor."
+                f"{function.__name__} is a coroutine function ('async def'), which a task cannot run. Make it a method "
+                "of an actor, or call asyncio.run(...) in a plain function."
             )
         parsed = TaskOptions.parse(options)
         self._function = function
@@ -57,8 +57,8 @@ class RemoteFunction(Generic[P, R]):
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         """Raise TypeError: remote functions are called with `.remote(…)`."""
         raise TypeError(
-            f"Remote functions cannot be called directly. Instead of running '{self._function.__name__}()', try "
-            f"'{self._function.__name__}.remote()'."
+            f"The remote function {self._function.__name__} cannot be called directly. Run it as a task with "
+            f"{self._function.__name__}.remote(...)."
         )
 
     def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[R]:

@@ -40,7 +40,9 @@ class RuntimeContext:
     def get(self) -> dict[str, Any]:
         """Return the ids as a dictionary."""
         warnings.warn(
-            "Use get_xxx_id() methods to get relevant ids instead", DeprecationWarning, stacklevel=2
+            "RuntimeContext.get() is deprecated: call get_job_id() and the like.",
+            DeprecationWarning,
+            stacklevel=2,
         )
         found: dict[str, Any] = {"job_id": self.job_id, "node_id": self.node_id, "namespace": self.namespace}
         context = self._context
@@ -200,7 +202,7 @@ class RuntimeContext:
 
         actor = self._context.actor
         if actor is None:
-            raise RuntimeError("This method is only available in an actor.")
+            raise RuntimeError("current_actor is only known in an actor: this code runs outside of one.")
         return make_handle(actor.id, self._engine.describe_own_actor())
 
     @property
@@ -226,7 +228,7 @@ class RuntimeContext:
         """Return whether the running task was cancelled, so that it can stop."""
         context = self._context
         if context.task is None:
-            raise RuntimeError("This method is only available in a task.")
+            raise RuntimeError("is_canceled() only works in a task: this code runs outside of one.")
         if context.actor is not None and context.actor.is_async:
             raise RuntimeError(
                 "This method is not supported in an async actor. Its calls get asyncio.CancelledError."

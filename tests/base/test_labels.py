@@ -67,10 +67,13 @@ def test_a_selector_is_a_mapping() -> None:
 @pytest.mark.parametrize(
     ("strategy", "problem"),
     [
-        ([{"label_selector": {"a": "b"}, "memory": 1}], "Unsupported option found: 'memory'. Only ['label_"),
-        ([{}], "Empty dictionary found in `fallback_strategy`."),
-        ([3], "Each element in fallback_strategy must be a dictionary."),
-        ([{"label_selector": 3}], 'The value of "label_selector" must be a dictionary.'),
+        (
+            [{"label_selector": {"a": "b"}, "memory": 1}],
+            "Unsupported option found in fallback_strategy: 'memory'",
+        ),
+        ([{}], "fallback_strategy has an empty dictionary"),
+        ([3], "fallback_strategy has 3; each of its items must be a dictionary."),
+        ([{"label_selector": 3}], "fallback_strategy has 3 as 'label_selector', which must be a dictionary."),
         ([{"label_selector": {"a": "b"}}, {"label_selector": {"!a": "b"}}], "Invalid label key name"),
         ([{"label_selector": {"a": "b!"}}], "Invalid label selector value"),
     ],

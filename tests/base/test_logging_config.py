@@ -50,9 +50,9 @@ def test_the_defaults_are_text_from_info_on() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"encoding": "XML"}, "Invalid encoding type: XML"),
+        ({"encoding": "XML"}, "Invalid encoding type: 'XML'"),
         ({"log_level": "LOUD"}, "Invalid log level: LOUD"),
-        ({"additional_log_standard_attrs": ["colour"]}, "Unknown python logging standard attribute: colour"),
+        ({"additional_log_standard_attrs": ["colour"]}, "has 'colour', which is no attribute of log records"),
     ],
 )
 def test_bad_settings_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -48,14 +48,14 @@ MISTAKES: dict[str, tuple[Callable[[Any, Any], Any], type[Exception], str]] = {
     "wait for more than there are": (
         lambda ref, _: skate.wait([ref], num_returns=2),
         ValueError,
-        "num_returns cannot be greater than the number of ray_waitables.* It is 2, and there are 1",
+        r"num_returns is 2, but wait\(\) got only 1 references",
     ),
     "cancel of an actor": (
         lambda _, actor: skate.cancel(actor),
         TypeError,
         r"To end an actor, call `kill\(actor\)`",
     ),
-    "kill of a reference": (lambda ref, _: skate.kill(ref), ValueError, r"For tasks, try cancel\(\)"),
+    "kill of a reference": (lambda ref, _: skate.kill(ref), ValueError, r"Tasks end with cancel\(\)"),
     "get_actor of a number": (lambda *_: skate.get_actor(3), TypeError, r"is a string, got 3 \(int\)"),
     "an option that does not exist": (
         lambda *_: echo.options(num_cpu=1),

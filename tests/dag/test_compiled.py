@@ -97,7 +97,7 @@ def test_results_may_be_got_in_any_order() -> None:
 def test_a_result_can_be_got_once() -> None:
     reference = compiled(Adder.remote().echo).execute(1)
     assert skate.get(reference) == 1
-    with pytest.raises(ValueError, match="can only be called once on a CompiledDAGRef"):
+    with pytest.raises(ValueError, match="was retrieved before"):
         skate.get(reference)
 
 
@@ -130,7 +130,7 @@ def test_several_outputs_come_as_a_list() -> None:
 def test_a_list_of_results_holds_nothing_else() -> None:
     with InputNode() as value:
         graph = MultiOutputNode([Adder.remote().add.bind(value)]).experimental_compile()
-    with pytest.raises(ValueError, match="must be a list of CompiledDAGRefs"):
+    with pytest.raises(ValueError, match="mixes references of a compiled graph"):
         skate.get([*graph.execute(1), None])
 
 
@@ -225,7 +225,7 @@ def test_a_negative_timeout_is_refused() -> None:
 def test_too_many_executions_in_flight_are_refused() -> None:
     graph = compiled(Adder.remote().add, _max_inflight_executions=2)
     references = [graph.execute(1), graph.execute(1)]
-    with pytest.raises(RayCgraphCapacityExceeded, match="more than 2 in-flight executions"):
+    with pytest.raises(RayCgraphCapacityExceeded, match="2 executions of the compiled graph are in flight"):
         graph.execute(1)
     assert skate.get(references) == [1, 2]
     assert skate.get(graph.execute(1)) == 3
@@ -234,7 +234,7 @@ def test_too_many_executions_in_flight_are_refused() -> None:
 def test_too_many_buffered_results_are_refused() -> None:
     graph = compiled(Adder.remote().add, _max_buffered_results=1)
     references = [graph.execute(1), graph.execute(1)]
-    with pytest.raises(RayCgraphCapacityExceeded, match="more than 1 buffered results"):
+    with pytest.raises(RayCgraphCapacityExceeded, match="the compiled graph allows 1"):
         skate.get(references[1])
     assert skate.get(references) == [1, 2]
 
@@ -301,7 +301,7 @@ async def test_results_can_be_awaited_once() -> None:
     assert not isinstance(second, list)
     assert await second == 2
     assert await first == 1
-    with pytest.raises(ValueError, match="can only be awaited upon once"):
+    with pytest.raises(ValueError, match="was awaited before"):
         await first
 
 
@@ -348,7 +348,7 @@ async def test_dropped_futures_make_room() -> None:
 
 
 def test_a_graph_needs_an_input() -> None:
-    with pytest.raises(ValueError, match="No InputNode found in the DAG"):
+    with pytest.raises(ValueError, match="A compiled graph needs an input"):
         Adder.remote().add.bind(1).experimental_compile()
 
 
@@ -356,7 +356,7 @@ def test_every_call_needs_a_node_among_its_arguments() -> None:
     a, b = Adder.remote(), Adder.remote()
     with InputNode() as value:
         graph = MultiOutputNode([a.add.bind(value), b.add.bind(1)])
-    with pytest.raises(ValueError, match=r"require each task to take a ray.dag.InputNode or at least one"):
+    with pytest.raises(ValueError, match="takes no node of the graph"):
         graph.experimental_compile()
 
 
@@ -370,14 +370,14 @@ def test_functions_cannot_be_compiled() -> None:
 def test_actors_must_exist() -> None:
     with InputNode() as value:
         graph = Adder.bind().add.bind(value)
-    with pytest.raises(ValueError, match=r"already created with Actor.remote"):
+    with pytest.raises(ValueError, match=r"Create it with \.remote\(\) instead of \.bind\(\)"):
         graph.experimental_compile()
 
 
 def test_nodes_cannot_be_keyword_arguments() -> None:
     with InputNode() as value:
         graph = Adder.remote().add_two.bind(x=value, y=1)
-    with pytest.raises(ValueError, match="does not support binding to other DAG nodes as kwargs"):
+    with pytest.raises(ValueError, match="a node cannot be a keyword argument"):
         graph.experimental_compile()
 
 
@@ -385,14 +385,14 @@ def test_nodes_cannot_be_keyword_arguments() -> None:
 def test_nodes_cannot_be_inside_of_arguments(wrap: Any) -> None:
     with InputNode() as value:
         graph = Adder.remote().echo.bind(wrap(value))
-    with pytest.raises(ValueError, match=r"Found 1 DAGNodes from the arg .* in .*Please ensure"):
+    with pytest.raises(ValueError, match="contains 1 nodes: in a compiled graph a node cannot be part of"):
         graph.experimental_compile()
 
 
 def test_the_input_is_used_as_a_whole_or_in_parts() -> None:
     with InputNode() as value:
         graph = Adder.remote().add_two.bind(value, value[0])
-    with pytest.raises(ValueError, match="must either use InputNode\\(\\) directly"):
+    with pytest.raises(ValueError, match="either the whole input everywhere, or parts"):
         graph.experimental_compile()
 
 
@@ -402,7 +402,7 @@ def test_every_part_of_the_input_must_be_used() -> None:
         first, second, third = value[0], value[1], value[2]
         adder.echo.bind(second)
         graph = adder.add_two.bind(first, third)
-    with pytest.raises(ValueError, match="all of attributes 0, 1, 2, but 1 is unused"):
+    with pytest.raises(ValueError, match=r"does not depend on these bound parts of its input: 1\."):
         graph.experimental_compile()
 
 
@@ -411,14 +411,14 @@ def test_every_call_must_lead_to_an_output() -> None:
     with InputNode() as value:
         adder.add.bind(value)
         graph = adder.add.bind(value)
-    with pytest.raises(ValueError, match="There are 1 leaf nodes in the DAG"):
+    with pytest.raises(ValueError, match="The graph never uses the results of"):
         graph.experimental_compile()
 
 
 def test_every_result_of_a_call_must_lead_to_an_output() -> None:
     with InputNode() as value:
         first, _ = Adder.remote().pair.bind(value)
-    with pytest.raises(ValueError, match="There are 1 leaf nodes in the DAG"):
+    with pytest.raises(ValueError, match="The graph never uses the results of"):
         first.experimental_compile()
 
 
@@ -427,9 +427,9 @@ def test_a_graph_is_compiled_once() -> None:
         inner = Adder.remote().add.bind(value)
         graph = MultiOutputNode([inner])
     graph.experimental_compile().teardown()
-    with pytest.raises(ValueError, match="on the same DAG object multiple times"):
+    with pytest.raises(ValueError, match="was compiled before, and a graph can be compiled once"):
         graph.experimental_compile()
-    with pytest.raises(ValueError, match="The DAG was compiled more than once"):
+    with pytest.raises(ValueError, match="shares nodes with the compiled graph that ends in"):
         inner.experimental_compile()
 
 

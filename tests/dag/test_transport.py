@@ -24,7 +24,7 @@ class Worker:
 
 
 def test_unknown_transports_and_devices_are_refused() -> None:
-    with pytest.raises(ValueError, match="Invalid transport type: pigeon"):
+    with pytest.raises(ValueError, match="Unknown tensor transport 'pigeon'"):
         TensorTransport("pigeon")
     with pytest.raises(ValueError, match="Invalid device 'tpu'"):
         TensorTransport("auto", "tpu")

@@ -30,7 +30,7 @@ def test_take_gives_the_first_rows() -> None:
 
 def test_take_all_refuses_more_than_its_limit() -> None:
     assert len(numbers().take_all(limit=20)) == 20
-    with pytest.raises(ValueError, match="more than the given limit of 19"):
+    with pytest.raises(ValueError, match="more than 19 rows"):
         numbers().take_all(limit=19)
 
 

@@ -67,7 +67,7 @@ def test_train_and_test_with_the_same_shares_of_a_column() -> None:
         (lambda ds: ds.split_at_indices([]), "length 1"),
         (lambda ds: ds.split_at_indices([3, 1]), "sorted"),
         (lambda ds: ds.split_proportionately([0.5, 0.6]), "less than 1"),
-        (lambda ds: ds.train_test_split(1.5), "bigger than 0 and smaller than 1"),
+        (lambda ds: ds.train_test_split(1.5), "a float must lie between 0 and 1"),
         (lambda ds: ds.train_test_split(20), "smaller than the number of rows"),
         (lambda ds: ds.streaming_split(0), "positive"),
         (lambda ds: ds.streaming_split(2, locality_hints=["node"]), "needs 2 locality_hints, got 1"),

@@ -321,7 +321,7 @@ def test_files_that_change_are_deployed_anew(cli: Cli, program: Program) -> None
         (["run", "{program}:app", "a=1"], 1, "Arguments can only be passed to an application builder"),
         (["run", "{program}:unbound"], 1, "is a Deployment: bind it"),
         (["run", "{program}:missing"], 1, "has no 'missing'"),
-        (["run", "{program}"], 1, "invalid import path"),
+        (["run", "{program}"], 1, "The import path"),
         (["run", "no_such_module:app"], 1, "No module named 'no_such_module'"),
         (["run", "nothing.yaml"], 1, "The file 'nothing.yaml' does not exist"),
         (["run", "{program}:app", "--runtime-env-json", "{{"], 2, "is not valid JSON"),
@@ -335,7 +335,7 @@ def test_files_that_change_are_deployed_anew(cli: Cli, program: Program) -> None
         (
             ["deploy", "twice.yaml"],
             1,
-            "(?s)ValidationError.*ServeDeploySchema.*duplicate applications for route",
+            "(?s)ValidationError.*ServeDeploySchema.*Several applications have the route",
         ),
         (["deploy", "{program}:app"], 1, "No Skate node is running.*skate start"),
         (["status"], 1, "No Skate node is running"),

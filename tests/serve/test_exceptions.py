@@ -89,7 +89,7 @@ def test_backpressure_says_both_numbers() -> None:
     assert isinstance(error, BackPressureError)
     assert str(error) == error.message
     assert (
-        error.message == "Request dropped due to backpressure (num_queued_requests=3, max_queued_requests=2)."
+        error.message == "Request dropped due to backpressure: 3 requests wait, and max_queued_requests is 2."
     )
     assert (error.status_code, error.retry_after_s) == (429, 1.5)
     assert BackPressureError(3, 2).status_code == 503

@@ -420,12 +420,12 @@ class TestIds:
 class TestDecorating:
     @pytest.mark.parametrize("value", ["1", 1.0, None, True])
     def test_the_limit_is_an_integer(self, value: Any) -> None:
-        with pytest.raises(TypeError, match="max_num_models_per_replica must be an integer"):
+        with pytest.raises(TypeError, match="max_num_models_per_replica is a number of models"):
             multiplexed(max_num_models_per_replica=value)
 
     @pytest.mark.parametrize("value", [0, -2])
     def test_the_limit_is_positive_or_none(self, value: int) -> None:
-        with pytest.raises(ValueError, match=f"or -1 for no limit, got {value}"):
+        with pytest.raises(ValueError, match=f"is {value}: give a positive number, or -1 for no limit"):
             multiplexed(max_num_models_per_replica=value)
 
     @pytest.mark.parametrize("bad", [3, lambda model_id: model_id, Models])
@@ -441,5 +441,5 @@ class TestDecorating:
         async def many(self: Any, model_id: str, version: int) -> None: ...
 
         for function in (none, many):
-            with pytest.raises(TypeError, match="one 'model_id: str' argument"):
+            with pytest.raises(TypeError, match="takes the id of a model and nothing else"):
                 multiplexed(function)

@@ -41,20 +41,18 @@ def test_something_that_is_no_node_id_is_refused(node: Any) -> None:
 
 def test_contradicting_flags_of_a_node_strategy_are_refused() -> None:
     node = NodeID.from_random()
-    with pytest.raises(ValueError, match="_spill_on_unavailable cannot be set when soft is False"):
+    with pytest.raises(ValueError, match=r"_spill_on_unavailable .* pass soft=True"):
         NodeAffinitySchedulingStrategy(node, soft=False, _spill_on_unavailable=True)
-    with pytest.raises(ValueError, match="_fail_on_unavailable cannot be set when soft is True"):
+    with pytest.raises(ValueError, match=r"_fail_on_unavailable .* pass soft=False"):
         NodeAffinitySchedulingStrategy(node, soft=True, _fail_on_unavailable=True)
 
 
 @pytest.mark.parametrize("operator", [In, NotIn])
 def test_an_operator_needs_values_that_are_strings(operator: type[In]) -> None:
     name = operator.__name__
-    with pytest.raises(
-        ValueError, match=f"variadic parameter of the {name} operator must be a non-empty tuple"
-    ):
+    with pytest.raises(ValueError, match=f"{name}.* has no values to compare a label with"):
         operator()
-    with pytest.raises(ValueError, match=f"Type of value in position 1 for the {name} operator must be str"):
+    with pytest.raises(ValueError, match=f"{name}.* takes strings, .* but argument 1 is 3"):
         operator("a", 3)  # type: ignore[arg-type]
     assert operator("a", "b").values == ["a", "b"]
 
@@ -62,11 +60,11 @@ def test_an_operator_needs_values_that_are_strings(operator: type[In]) -> None:
 @pytest.mark.parametrize(
     ("hard", "soft", "message"),
     [
-        (None, None, "cannot both be empty"),
-        ({}, {}, "cannot both be empty"),
+        (None, None, "has no condition"),
+        ({}, {}, "has no condition"),
         (None, ["1"], "The soft parameter must be a map"),
         (3, None, "The hard parameter must be a map"),
-        ({111: In("a")}, None, "The map key of the hard parameter must be of type str"),
+        ({111: In("a")}, None, "The keys of `hard` must be strings"),
         ({"a": "b"}, None, "must be one of the `In`, `NotIn`, `Exists` or `DoesNotExist`"),
     ],
 )

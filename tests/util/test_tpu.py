@@ -186,7 +186,7 @@ def test_slices_can_have_a_placement_group_each(session: None) -> None:
     assert skate.get(tpu.run_on_slice(chips, tpu_slice=handle)) == [1, 1]
     with pytest.warns(DeprecationWarning, match="run_on_slice"):
         assert skate.get(tpu.dispatch(chips, tpu_slice=handle, slice_index=1)) == [1]
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match="indexes 0 to 1"):
         tpu.run_on_slice(chips, tpu_slice=handle, slice_index=2)
     handle.shutdown()
 

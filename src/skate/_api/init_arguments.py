@@ -48,7 +48,9 @@ def check(given: Mapping[str, Any]) -> None:
             "address 'ray://' names no cluster: write ray://HOST:PORT, as in ray://head-node:10001."
         )
     if given.get("namespace") == "":
-        raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.')
+        raise ValueError(
+            'A namespace cannot be the empty string "". Leave it out, or pass None, for one of its own.'
+        )
     if given.get("preflight", "raise") not in PREFLIGHTS:
         raise ValueError(f"preflight must be one of {', '.join(PREFLIGHTS)}, not {given['preflight']!r}.")
     modules = given.get("preload", [])

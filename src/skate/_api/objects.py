@@ -51,19 +51,20 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
             return get_compiled(list(object_refs), timeout)
         for reference in object_refs:
             if type(reference) is not ObjectRef:
-                raise ValueError(
-                    f"Invalid type of object refs, {type(reference)}, is given. 'object_refs' must either be an "
-                    "ObjectRef or a list of ObjectRefs."
-                )
+                raise _not_a_reference(reference, " in the list")
         _check_timeout(timeout)
         return engines.current().get(list(object_refs), timeout)
     if isinstance(object_refs, ObjectRefGenerator):
         return object_refs
     if _any_compiled([object_refs]):
         return object_refs.get(timeout)
-    raise ValueError(
-        f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an ObjectRef "
-        "or a list of ObjectRefs."
+    raise _not_a_reference(object_refs)
+
+
+def _not_a_reference(value: Any, where: str = "") -> ValueError:
+    return ValueError(
+        f"get() takes an ObjectRef or a list of them, but got a value of type {type(value).__name__}{where}. Pass what "
+        "`.remote()` or put() returned."
     )
 
 
@@ -93,8 +94,8 @@ def put(value: R, *, _owner: Any = None, _tensor_transport: str | None = None) -
     """
     if isinstance(value, ObjectRef):
         raise TypeError(
-            "Calling 'put' on an ray.ObjectRef is not allowed. If you really want to do this, you can wrap the "
-            "ObjectRef in a list and call 'put' on it."
+            f"put() got {value!r}, which refers to a stored value already: use it as it is. To store the reference "
+            "itself, put a list that holds it."
         )
     return engines.current().put(value)
 
@@ -121,12 +122,12 @@ def wait(
     """
     if isinstance(ray_waitables, (ObjectRef, ObjectRefGenerator)):
         raise TypeError(
-            "wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got a single "
-            f"{type(ray_waitables).__name__}"
+            f"wait() takes a list, got a single {type(ray_waitables).__name__}: write wait([reference])."
         )
     if not isinstance(ray_waitables, list):
         raise TypeError(
-            f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got {type(ray_waitables)}"
+            f"wait() takes a list of references and generators, got {type(ray_waitables).__name__}: pass list(...) of "
+            "it."
         )
     _check_timeout(timeout)
     # Programs call this in a loop over thousands of references, each time with the list that it returned last.
@@ -146,8 +147,8 @@ def wait(
         raise ValueError(f"Invalid number of objects to return {num_returns}: num_returns is 1 or more.")
     if num_returns > len(ray_waitables):
         raise ValueError(
-            "num_returns cannot be greater than the number of ray_waitables provided to ray.wait. "
-            f"It is {num_returns}, and there are {len(ray_waitables)}."
+            f"num_returns is {num_returns}, but wait() got only {len(ray_waitables)} references: lower num_returns, "
+            "or pass more of them."
         )
     try:
         ready, rest = engine.wait(ray_waitables, num_returns, timeout, fetch_local)
@@ -172,10 +173,12 @@ def _check_waitables(waitables: list[Any]) -> None:
     for kind in set(map(type, waitables)):
         if kind is not ObjectRef and not issubclass(kind, ObjectRefGenerator):
             raise TypeError(
-                f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got list containing {kind}"
+                f"wait() takes a list of references and generators, but the list has an item of type {kind.__name__}."
             )
     if len(waitables) != len(set(map(id, waitables))):
-        raise ValueError("Wait requires a list of unique ray_waitables.")
+        raise ValueError(
+            "wait() got the same reference twice: pass each one once, for example list(dict.fromkeys(references))."
+        )
 
 
 def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) -> None:
@@ -208,7 +211,9 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     from skate.actor import ActorHandle
 
     if not isinstance(actor, ActorHandle):
-        raise ValueError(f"kill() only supported for actors. For tasks, try cancel(). Got: {type(actor)}.")
+        raise ValueError(
+            f"kill() ends an actor, got {type(actor).__name__}: pass its handle. Tasks end with cancel()."
+        )
     engines.current().kill(actor._ray_actor_id.binary(), no_restart=no_restart)
 
 

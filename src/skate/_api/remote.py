@@ -36,9 +36,7 @@ def remote(*args: Any, **options: Any) -> Any:
         return make(args[0], {})
     if args or not options:
         raise TypeError(
-            "The @ray.remote decorator must be applied either with no arguments and no parentheses, for example "
-            "'@ray.remote', or it must be applied using some of the arguments, for example "
-            "'@ray.remote(num_returns=2, resources={\"CustomResource\": 1})'."
+            "Write @remote without parentheses, or give it options by keyword, as in @remote(num_cpus=2)."
             + (f" Got {args[0]!r} ({type(args[0]).__name__})." if args else "")
         )
     return lambda target: make(target, options)
@@ -52,7 +50,7 @@ def make(target: Any, options: dict[str, Any]) -> Any:
         return RemoteFunction(target, options)
     if inspect.isclass(target):
         return ActorClass(target, ActorOptions.parse(options))
-    raise TypeError("The @ray.remote decorator must be applied to either a function or a class.")
+    raise TypeError(f"@remote decorates a function or a class, not {target!r} ({type(target).__name__}).")
 
 
 def _is_builtin(target: Any) -> bool:

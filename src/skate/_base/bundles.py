@@ -22,10 +22,12 @@ def validate_bundles(bundles: Any) -> list[dict[str, float]]:
         ValueError: `bundles` is not a list of resource dictionaries, or a bundle is empty.
     """
     if not isinstance(bundles, list):
-        raise ValueError(f"Placement group bundles must be a list, got {type(bundles)}: {bundles!r}.")
+        raise ValueError(
+            f"The bundles of a placement group must be a list. Got {bundles!r} ({type(bundles).__name__})."
+        )
     if not bundles:
         raise ValueError(
-            f"Bundles must be a non-empty list of resource dictionaries. {_EXAMPLE} Got empty list instead."
+            f"The bundles of a placement group must be a non-empty list, but it is empty. {_EXAMPLE}"
         )
     return [_validate_bundle(bundle, bundles) for bundle in bundles]
 
@@ -35,7 +37,8 @@ def _validate_bundle(bundle: Any, bundles: list[Any]) -> dict[str, float]:
         isinstance(name, str) and isinstance(quantity, (int, float)) for name, quantity in bundle.items()
     ):
         raise ValueError(
-            f"Bundles must be a non-empty list of resource dictionaries. {_EXAMPLE} Got {bundle!r} in it."
+            "The bundles of a placement group must be a non-empty list of dictionaries from names of resources to "
+            f"numbers, and {bundle!r} is not one. {_EXAMPLE}"
         )
     if RESERVED_RESOURCE in bundle:
         raise ValueError(
@@ -51,7 +54,7 @@ def _validate_bundle(bundle: Any, bundles: list[Any]) -> dict[str, float]:
     wanted = {name: float(quantity) for name, quantity in bundle.items() if quantity}
     if not wanted:
         raise ValueError(
-            f"Bundles cannot be an empty dictionary or resources with only 0 values. Bundles: {bundles}"
+            f"A bundle reserves nothing if it is empty or has only 0 values: leave it out. Bundles: {bundles}"
         )
     return wanted
 
@@ -62,7 +65,7 @@ def validate_strategy(strategy: str | None, topology: Any = None) -> str:
         chosen = DEFAULT_STRATEGY if strategy is None else strategy
         if chosen not in STRATEGIES:
             raise ValueError(
-                f"Invalid placement group strategy {chosen}. Supported strategies are: {list(STRATEGIES)}."
+                f"Invalid placement group strategy {chosen!r}: use one of {', '.join(STRATEGIES)}."
             )
         return chosen
     if strategy is not None:
@@ -76,11 +79,12 @@ def _validate_topology(topology: Any) -> str:
     others = []
     for label, strategy in topology.items():
         if not isinstance(label, str) or not label:
-            raise ValueError(f"`topology_strategy` keys must be non-empty strings, got {label!r}.")
+            raise ValueError(
+                f"The keys of `topology_strategy` are labels of nodes: keys must be non-empty strings, not {label!r}."
+            )
         if strategy not in STRATEGIES:
             raise ValueError(
-                f"Invalid topology strategy {strategy!r} for {label!r}. "
-                f"Supported strategies are: {list(STRATEGIES)}."
+                f"Invalid topology strategy {strategy!r} for {label!r}. Use one of {', '.join(STRATEGIES)}."
             )
         if label == NODE_LABEL:
             continue
@@ -99,26 +103,24 @@ def validate_label_selectors(selectors: Any, bundle_count: int) -> list[dict[str
         return [{} for _ in range(bundle_count)]
     if not isinstance(selectors, list):
         raise ValueError(
-            f"Placement group bundle label selector must be a list, got {type(selectors)}: {selectors!r}."
+            f"`bundle_label_selector` must be a list with a selector for each bundle. Got {selectors!r}."
         )
     if len(selectors) != bundle_count:
         raise ValueError(
-            f"Invalid bundle label selector {selectors}. The length of `bundle_label_selector` should equal "
-            f"the length of `bundles`, which is {bundle_count}."
+            f"`bundle_label_selector` has {len(selectors)} selectors for {bundle_count} bundles: give each bundle one, "
+            f"which may be {{}}. Got {selectors}."
         )
     for selector in selectors:
         if not isinstance(selector, dict) or not all(
             isinstance(part, str) for pair in selector.items() for part in pair
         ):
             raise ValueError(
-                "Bundle label selector must be a list of string dictionary label selectors. For example: "
-                f'`[{{"ray.io/market-type": "spot"}}]`. Got {selector!r} in it.'
+                "`bundle_label_selector` must be a list of string dictionary selectors, from labels to values, such as "
+                f'[{{"zone": "a"}}], and {selector!r} is not one.'
             )
         problem = label_selector_problem(selector)
         if problem:
-            raise ValueError(
-                f"Invalid label selector provided in bundle_label_selector list. Detailed error: '{problem}'"
-            )
+            raise ValueError(f"Invalid label selector provided for a bundle, {selector!r}. {problem}")
     return selectors
 
 
@@ -127,7 +129,7 @@ def validate_lifetime(lifetime: Any) -> str | None:
     if lifetime is None or lifetime == "detached":
         return None if lifetime is None else "detached"
     raise ValueError(
-        f"Placement group `lifetime` argument must be either `None` or 'detached'. Got {lifetime}."
+        f"The lifetime of a placement group is None, to end with its driver, or 'detached'; got {lifetime!r}."
     )
 
 
@@ -141,12 +143,12 @@ def check_bundle_index(index: int, bundle_count: int | None) -> None:
     if bundle_count is None:
         if index != -1:
             raise ValueError(
-                f"If placement group is not set, the value of bundle index must be -1. Got {index}."
+                f"Bundle index {index} needs a placement group. Without one, the bundle index must be -1."
             )
     elif not -1 <= index < bundle_count:
         raise ValueError(
-            f"placement group bundle index {index} is invalid. "
-            f"Valid placement group indexes: 0-{bundle_count - 1}"
+            f"The bundle index {index} is invalid: the placement group has the bundles 0 to {bundle_count - 1}, and -1 "
+            "stands for any of them."
         )
 
 
@@ -159,6 +161,6 @@ def check_fits(
         return
     request = {kind: int(amount) if amount == int(amount) else amount for kind, amount in resources.items()}
     raise ValueError(
-        f"Cannot schedule {name} with the placement group because the resource request {request} "
-        f"cannot fit into any bundles for the placement group, {[dict(bundle) for bundle in usable]}."
+        f"{name} needs {request}, more than any of the usable bundles of its placement group has: "
+        f"{[dict(bundle) for bundle in usable]}. Make a bundle larger, or request less."
     )

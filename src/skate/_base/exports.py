@@ -61,9 +61,9 @@ def pickle_code(target: Any, name: str) -> tuple[bytes, list[Any]]:
     if len(code) > CODE_LIMIT:
         what = "actor" if inspect.isclass(target) else "remote function"
         raise ValueError(
-            f"The {what} {name} is too large ({len(code) >> 20} MiB > {CODE_LIMIT >> 20} MiB). Check that its "
-            "definition is not implicitly capturing a large array or other object in scope. Tip: use put() to "
-            "put large objects in the object store."
+            f"The {what} {name} is too large: its pickled code has {len(code) >> 20} MiB, and {CODE_LIMIT >> 20} MiB "
+            "are allowed. It probably refers to a large global or enclosing variable: store that value with put(), and "
+            "pass the reference as an argument."
         )
     for reference in payload.references:
         owner = reference._engine

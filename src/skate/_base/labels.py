@@ -15,10 +15,7 @@ _NAME = r"[a-zA-Z0-9]([a-zA-Z0-9\-_.]{0,61}[a-zA-Z0-9])?"
 _DNS_LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
 _PREFIX_LENGTH = 253
 
-_NAME_RULE = (
-    "63 chars or less beginning and ending with an alphanumeric character ([a-z0-9A-Z]) with dashes (-), "
-    "underscores (_),dots (.), and alphanumerics between."
-)
+_NAME_RULE = "Use 1 to 63 letters, digits, '-', '_' and '.', of which the first and the last one are letters or digits."
 
 
 def label_key_problem(key: Any) -> str | None:
@@ -28,11 +25,11 @@ def label_key_problem(key: Any) -> str | None:
     prefix, slash, name = key.rpartition("/")
     if slash and not _is_prefix(prefix):
         return (
-            f"Invalid label key prefix `{prefix}`. Prefix must be a series of DNS labels separated by dots "
-            "(.), not longer than 253 characters in total."
+            f"Invalid label key prefix {prefix!r}. Use a DNS name, such as 'example.com', of at most {_PREFIX_LENGTH} "
+            "characters."
         )
     if not re.fullmatch(_NAME, name):
-        return f"Invalid label key name `{name}`. Name must be {_NAME_RULE}"
+        return f"Invalid label key name {name!r}. {_NAME_RULE}"
     return None
 
 
@@ -41,7 +38,7 @@ def label_value_problem(value: Any) -> str | None:
     if not isinstance(value, str):
         return f"The value is not string type: label value {value!r} is a {type(value).__name__}."
     if value and not re.fullmatch(_NAME, value):
-        return f"Invalid label key value `{value}`. Value must be {_NAME_RULE}"
+        return f"Invalid label key value {value!r}. {_NAME_RULE}"
     return None
 
 
@@ -49,14 +46,14 @@ def selector_value_problem(selector: Any) -> str | None:
     """Return the problem with a selector such as "A100", "!spot", "in(a, b)", "!in(a, b)", or None."""
     if not isinstance(selector, str):
         return (
-            f"Invalid label selector value `{selector!r}`. The label selector value must be a string, "
-            f"but received type {type(selector)}."
+            f"Invalid label selector value {selector!r} ({type(selector).__name__}): it must be a string, such as "
+            "'a', '!a', 'in(a, b)' or '!in(a, b)'."
         )
     if all(value == "" or re.fullmatch(_NAME, value) for value in _selected_values(selector)):
         return None
     return (
-        f"Invalid label selector value `{selector}`. The label selector value should contain optional "
-        f"operators and a label value. Supported operators are: ! and {{'in'}}. Value must be {_NAME_RULE}"
+        f"Invalid label selector value {selector!r}. Write 'a', '!a', 'in(a, b)' or '!in(a, b)', with values of labels "
+        f"in place of a and b. {_NAME_RULE}"
     )
 
 
@@ -65,7 +62,7 @@ def label_selector_problem(selector: Any) -> str | None:
     if selector is None:
         return None
     if not isinstance(selector, dict):
-        return f"A label selector must be a dictionary, but received type {type(selector)}."
+        return f"A label selector must be a dictionary, got {selector!r} ({type(selector).__name__})."
     for key, value in selector.items():
         problem = label_key_problem(key) or selector_value_problem(value)
         if problem:
@@ -79,14 +76,14 @@ def fallback_strategy_problem(strategy: Any) -> str | None:
         return None
     for alternative in strategy:
         if not isinstance(alternative, dict):
-            return "Each element in fallback_strategy must be a dictionary."
+            return f"fallback_strategy has {alternative!r}; each of its items must be a dictionary."
         if not alternative:
-            return "Empty dictionary found in `fallback_strategy`."
+            return "fallback_strategy has an empty dictionary: leave it out."
         for name, value in alternative.items():
             if name != "label_selector":
-                return f"Unsupported option found: '{name}'. Only ['label_selector'] is currently supported."
+                return f"Unsupported option found in fallback_strategy: {name!r}. It takes only 'label_selector'."
             if not isinstance(value, dict):
-                return f'The value of "{name}" must be a dictionary.'
+                return f"fallback_strategy has {value!r} as {name!r}, which must be a dictionary."
             problem = label_selector_problem(value)
             if problem:
                 return problem

@@ -36,9 +36,7 @@ class LoggingConfig:
 
     def __post_init__(self) -> None:
         if self.encoding not in FORMATTERS:
-            raise ValueError(
-                f"Invalid encoding type: {self.encoding}. Valid encoding types are: {list(FORMATTERS)}"
-            )
+            raise ValueError(f"Invalid encoding type: {self.encoding!r}. Use one of {', '.join(FORMATTERS)}.")
         level = self.log_level.upper() if isinstance(self.log_level, str) else self.log_level
         if level not in logging.getLevelNamesMapping() and not isinstance(level, int):
             raise ValueError(
@@ -48,8 +46,8 @@ class LoggingConfig:
         for name in self.additional_log_standard_attrs:
             if name not in STANDARD_ATTRIBUTES:
                 raise ValueError(
-                    f"Unknown python logging standard attribute: {name}. "
-                    f"The valid attributes are: {sorted(STANDARD_ATTRIBUTES)}"
+                    f"additional_log_standard_attrs has {name!r}, which is no attribute of log records. "
+                    f"Use some of {', '.join(sorted(STANDARD_ATTRIBUTES))}."
                 )
 
     @classmethod

@@ -63,10 +63,7 @@ def quantity_problem(name: str, quantity: Any) -> str | None:
     if quantity < 0:
         return f"The quantity of resource {name} cannot be negative. Got {quantity}."
     if 0 < quantity < RESOURCE_UNIT:
-        return (
-            f"The precision of the fractional quantity of resource {name} cannot go beyond 0.0001. "
-            f"Got {quantity}."
-        )
+        return f"The quantity {quantity} of resource {name} is too small: fractions cannot go beyond {RESOURCE_UNIT}."
     if quantity != quantity or quantity == float("inf"):
         return f"The quantity of resource {name} must be finite. Got {quantity}."
     return None
@@ -80,12 +77,12 @@ def check_devices(asked: Mapping[str, float | None]) -> None:
             continue
         if name in UNSHAREABLE:
             raise ValueError(
-                f"{name} resource quantity must be a whole number: processes cannot share one of these devices. "
-                f"The specified quantity {quantity} is invalid."
+                f"{quantity} of the resource {name} is not possible: processes cannot share one of these devices, so "
+                "the quantity must be a whole number."
             )
         if quantity > 1:
             raise ValueError(
-                f"{name} resource quantities >1 must be whole numbers. The specified quantity {quantity} is invalid."
+                f"{quantity} of the resource {name} is not possible: quantities above 1 must be whole numbers."
             )
 
 
@@ -97,15 +94,12 @@ def _resources_problem(resources: dict[Any, Any] | None) -> str | None:
     if resources is None:
         return None
     if "CPU" in resources or "GPU" in resources:
-        return "Use the 'num_cpus' and 'num_gpus' keyword instead of 'CPU' and 'GPU' in 'resources' keyword"
+        return f"Use the 'num_cpus' and 'num_gpus' keyword arguments: `resources` is for others, got {resources}."
     for name, quantity in resources.items():
         if not isinstance(name, str):
             return f"The name of a resource must be a string, but received {name!r} in 'resources' keyword"
         if name in ("memory", "object_store_memory"):
-            return (
-                "The resources dictionary must not contain the key 'memory' or 'object_store_memory': "
-                f"use the '{name}' keyword"
-            )
+            return f"`resources` has {name!r}, which has an option of its own: pass {name}={quantity!r}."
         problem = quantity_problem(name, quantity)
         if problem:
             return problem
@@ -116,9 +110,8 @@ def _num_returns_problem(value: int | str | None) -> str | None:
     if value is None or value in ("dynamic", "streaming") or (isinstance(value, int) and value >= 0):
         return None
     return (
-        "The keyword 'num_returns' only accepts None, a non-negative integer, 'streaming' (for generators), "
-        "or 'dynamic'. None means 1, and 'streaming' for a generator; prefer 'streaming' to 'dynamic'. "
-        f"num_returns must be >= 0, but got {value!r}."
+        f"num_returns={value!r} is invalid. Pass a non-negative integer (num_returns must be >= 0), or for a generator "
+        "'streaming' or 'dynamic', of which 'streaming' is better. None means 1, and 'streaming' for a generator."
     )
 
 
@@ -127,15 +120,15 @@ def _retry_exceptions_problem(value: bool | list[Any] | tuple[Any, ...] | None) 
         return None
     if all(isinstance(item, type) and issubclass(item, Exception) for item in value):
         return None
-    return f"retry_exceptions must be either a boolean or a list of exceptions. Got {value!r}."
+    return f"retry_exceptions is True, False or a list of subclasses of Exception, not {value!r}."
 
 
 def _backpressure_problem(value: int | None) -> str | None:
     if value != 0:
         return None
     return (
-        "_generator_backpressure_num_objects=0 is not allowed. Use a value > 0: 1 makes one object each time "
-        "`next` is called, like a Python generator. Use -1 to disable this feature."
+        "_generator_backpressure_num_objects=0 is not allowed: the generator could never yield. 1 makes each object "
+        "when the caller asks for it, like a Python generator; -1 sets no limit."
     )
 
 
@@ -143,8 +136,8 @@ def _actor_backpressure_problem(value: int | None) -> str | None:
     if value is None or value > 0 or value == -1:
         return None
     return (
-        "_actor_generator_backpressure_num_objects must be > 0 to bound the objects of all the actor's "
-        f"generators that are not consumed, or -1 to disable. Got {value}."
+        "_actor_generator_backpressure_num_objects limits the objects of all the actor's generators that nobody has "
+        f"consumed yet. It must be > 0, or -1 for no limit; got {value}."
     )
 
 
@@ -152,8 +145,8 @@ def _per_yield_problem(value: int | None) -> str | None:
     if value is None or value > 0:
         return None
     return (
-        "_num_objects_per_yield is a private streaming generator option that must be set to a positive "
-        f"integer. Got {value}."
+        f"_num_objects_per_yield={value} is invalid: it is the number of objects in each `yield` of a generator, 1 or "
+        "more."
     )
 
 
@@ -167,11 +160,15 @@ def bundle_index_problem(value: int) -> str | None:
 def _lifetime_problem(value: str | None) -> str | None:
     if value in (None, "detached", "non_detached"):
         return None
-    return f"actor `lifetime` argument must be one of 'detached', 'non_detached' and 'None'. Got {value!r}."
+    return f"The lifetime of an actor is None, 'detached' or 'non_detached', not {value!r}."
 
 
 def _object_store_memory_problem(value: int | None) -> str | None:
-    return None if value is None else "Setting 'object_store_memory' is not implemented for tasks"
+    return (
+        None
+        if value is None
+        else "Tasks have no option object_store_memory: leave it out. `memory` reserves memory of the node."
+    )
 
 
 def _name_problem(value: str | None) -> str | None:
@@ -179,16 +176,19 @@ def _name_problem(value: str | None) -> str | None:
 
 
 def _namespace_problem(value: str | None) -> str | None:
-    return '"" is not a valid namespace. Pass None to not specify a namespace.' if value == "" else None
+    return (
+        'A namespace cannot be the empty string "". Leave it out, or pass None, for the namespace of the session.'
+        if value == ""
+        else None
+    )
 
 
 def _strategy_problem(value: object) -> str | None:
     if not isinstance(value, str) or value in ("DEFAULT", "SPREAD"):
         return None
     return (
-        f"Invalid scheduling_strategy value {value}. Valid values are "
-        '["DEFAULT" | "SPREAD" | PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | '
-        "NodeLabelSchedulingStrategy]"
+        f"Invalid scheduling_strategy value {value!r}. Pass 'DEFAULT', 'SPREAD', or an instance of "
+        f"{', '.join(_STRATEGIES[:-1])} or {_STRATEGIES[-1]}."
     )
 
 
@@ -272,6 +272,6 @@ def check_together(given: Mapping[str, Any]) -> None:
     """Raise ValueError if options of tasks or actors that exclude each other are given."""
     if given.get("placement_group", "default") not in ("default", None) and given.get("scheduling_strategy"):
         raise ValueError(
-            "Placement groups should be specified via the scheduling_strategy option. "
-            "The placement_group option is deprecated."
+            "placement_group and scheduling_strategy are both given. Placement groups should be specified via "
+            "scheduling_strategy=PlacementGroupSchedulingStrategy(group): drop the other."
         )

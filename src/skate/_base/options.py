@@ -181,8 +181,8 @@ class _WorkOptions(_Options):
         checked = super()._checked(options)
         if options.get("placement_group", "default") not in ("default", None):
             _warn_deprecated(
-                "placement_group parameter is deprecated. Use "
-                "scheduling_strategy=PlacementGroupSchedulingStrategy(...) instead."
+                "placement_group parameter is deprecated: pass "
+                "scheduling_strategy=PlacementGroupSchedulingStrategy(group)."
             )
         return checked
 
@@ -304,15 +304,15 @@ class ActorOptions(_WorkOptions):
         checked = super()._checked(options)
         if options.get("object_store_memory") is not None:
             _warn_deprecated(
-                "Setting 'object_store_memory' for actors is deprecated since it doesn't actually reserve "
-                "the required object store memory. Objects that do not fit are spilled to disk."
+                "Setting 'object_store_memory' for actors is deprecated: it reserves no memory. Leave it out; objects "
+                "that do not fit into the object store are spilled to disk."
             )
         return checked
 
     def _check_together(self) -> None:
         super()._check_together()
         if self.get_if_exists and not self.name:
-            raise ValueError("The actor name must be specified to use `get_if_exists`.")
+            raise ValueError("A name must be specified to use `get_if_exists`: pass name=... as well.")
 
     @property
     def is_detached(self) -> bool:
@@ -421,8 +421,8 @@ def check_num_returns(num_returns: int | str | None, *, is_generator: bool, stac
         return
     if not is_generator:
         raise ValueError(
-            f"num_returns='{num_returns}' can only be used with generator functions (functions that use "
-            "'yield'). The decorated function is not a generator function."
+            f"num_returns='{num_returns}' can only be used with generators, and this function has no `yield`. "
+            "Leave num_returns out, or pass the number of values that it returns."
         )
     if num_returns == "dynamic":
         warnings.warn(

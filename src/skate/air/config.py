@@ -118,16 +118,16 @@ class ScalingConfig:
                 arguments.refuse("label_selector", must, selectors)
         if isinstance(selectors, list) and len(selectors) != self.max_workers:
             raise ValueError(
-                "If `label_selector` is a list, it must be the same length as `max_workers`: it has "
-                f"{len(selectors)} entries for {self.max_workers} workers."
+                f"`label_selector` has {len(selectors)} selectors for up to {self.max_workers} workers: give each "
+                "worker one, or one dictionary for all."
             )
 
     def _check_accelerators(self) -> None:
         given = self.resources_per_worker or {}
         if given.get("GPU") and not self.use_gpu:
             raise ValueError(
-                f"`use_gpu` is False but `GPU` was found in resources_per_worker={given}: set use_gpu=True, or remove "
-                "GPU."
+                f"`use_gpu` is False but `GPU` was found in the resources of a worker, {given}: set use_gpu=True, or "
+                "remove it."
             )
         if self.accelerator_type and not (self.use_gpu or self.use_tpu):
             raise ValueError(
@@ -144,8 +144,8 @@ class ScalingConfig:
         if not self.use_tpu:
             if given:
                 raise ValueError(
-                    f"`use_tpu` is False but `TPU` was found in resources_per_worker={self.resources_per_worker}: set "
-                    "use_tpu=True, or remove TPU."
+                    "`use_tpu` is False but `TPU` was found in the resources of a worker, "
+                    f"{self.resources_per_worker}: set use_tpu=True, or remove it."
                 )
             return
         if given == 0:

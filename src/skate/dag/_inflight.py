@@ -47,10 +47,9 @@ class InflightExecutions:
         """Raise RayCgraphCapacityExceeded if the maximum number of executions is in flight."""
         if self.is_full:
             raise RayCgraphCapacityExceeded(
-                f"The compiled graph can't have more than {self.max_inflight} in-flight executions, and you "
-                f"currently have {self.inflight} in-flight executions. Retrieve an output using ray.get "
-                "before submitting more requests or increase `_max_inflight_executions`. "
-                "`dag.experimental_compile(_max_inflight_executions=...)`"
+                f"{self.inflight} executions of the compiled graph are in flight, the most it allows. get() one of "
+                "their results first, or raise the limit with "
+                "experimental_compile(_max_inflight_executions=...)."
             )
 
     def submit(self) -> int:
@@ -67,11 +66,9 @@ class InflightExecutions:
         room = self.max_buffered - self.buffered
         if overtaken > room:
             raise RayCgraphCapacityExceeded(
-                f"The compiled graph can't have more than {self.max_buffered} buffered results, and you "
-                f"currently have {self.buffered + max(room, 0)} buffered results. Call `ray.get()` on "
-                "CompiledDAGRef's (or await on CompiledDAGFuture's) to retrieve results, or increase "
-                "`_max_buffered_results` if buffering is desired, note that this will increase driver "
-                "memory usage."
+                f"Fetching this result would buffer those of {self.buffered + overtaken} executions in the driver's "
+                f"memory, and the compiled graph allows {self.max_buffered}. get() or await the results in the order "
+                "of their executions, or raise the limit with experimental_compile(_max_buffered_results=...)."
             )
 
     def fetch(self, index: int) -> None:

@@ -62,14 +62,13 @@ def _check_compiled_once(root: DAGNode) -> None:
     before = root._compiled_by
     if before is root:
         raise ValueError(
-            "It is not allowed to call `experimental_compile` on the same DAG object multiple times no "
-            "matter whether `teardown` is called or not. Please reuse the existing compiled DAG or create "
-            "a new one."
+            f"{root} was compiled before, and a graph can be compiled once, even if it is torn down. Execute the "
+            "compiled graph again, or bind a new one."
         )
     if before is not None:
         raise ValueError(
-            "The DAG was compiled more than once. The following two nodes call `experimental_compile`: "
-            f"(1) {before}, (2) {root}"
+            f"{root} shares nodes with the compiled graph that ends in {before}. A node can be part of one compiled "
+            "graph: compile both ends as one graph with MultiOutputNode, or bind the nodes again."
         )
 
 
@@ -82,8 +81,8 @@ def _check_kinds(nodes: list[DAGNode], outputs: list[DAGNode]) -> None:
             )
         if isinstance(node, ClassNode):
             raise ValueError(
-                "Compiled DAGs can only bind methods to an actor that is already created with "
-                f"Actor.remote(), but {node} uses Actor.bind()"
+                f"A compiled graph calls actors that exist, but {node} describes one that is yet to be created. Create "
+                "it with .remote() instead of .bind()."
             )
     for output in outputs:
         if not isinstance(output, ClassMethodNode):
@@ -95,8 +94,8 @@ def _find_input(root: DAGNode, nodes: list[DAGNode]) -> InputNode:
     if not inputs:
         first = next(iter(nodes))
         raise ValueError(
-            "No InputNode found in the DAG: when traversing upwards, no upstream node was found for "
-            f"{first}. Bind the graph that ends in {root} inside of `with InputNode() as value:`."
+            f"A compiled graph needs an input, but {first} and the other nodes have none. Bind the graph that ends in "
+            f"{root} inside of `with InputNode() as value:`."
         )
     if len(inputs) > 1:
         raise ValueError(f"Each DAG should only have one unique InputNode, found {len(inputs)}.")
@@ -108,16 +107,15 @@ def _used_attributes(input: InputNode, nodes: list[DAGNode]) -> list[InputAttrib
     whole = any(input in node.upstream() for node in nodes)
     if whole and attributes:
         raise ValueError(
-            "All tasks must either use InputNode() directly, or they must index to specific args or kwargs."
+            "Some calls of the graph take the whole input, and others parts of it, such as value[0] or value.x. Use "
+            "either the whole input everywhere, or parts of it."
         )
     used = {node.key for node in attributes}
     unused = [key for key in input._attributes if key not in used]
     if attributes and unused:
-        expected = ", ".join(str(key) for key in input._attributes)
         raise ValueError(
-            f"Compiled Graph expects input to be accessed using all of attributes {expected}, "
-            f"but {', '.join(str(key) for key in unused)} is unused. Ensure all input attributes are used "
-            "and contribute to the computation of the Compiled Graph output."
+            "The output of the graph does not depend on these bound parts of its input: "
+            f"{', '.join(map(repr, unused))}. Remove the nodes that take them, or add those nodes to the output."
         )
     return attributes
 
@@ -128,20 +126,19 @@ def _check_arguments(node: DAGNode) -> None:
     for key, template in node._keyword_templates.items():
         if template.nodes:
             raise ValueError(
-                "Compiled DAG currently does not support binding to other DAG nodes as kwargs: "
-                f"{key}={template.nodes[0]} of {node}. Pass it as a positional argument."
+                f"{node} takes {key}={template.nodes[0]}: in a compiled graph a node cannot be a keyword argument. "
+                "Pass it as a positional argument."
             )
     for template in node._templates:
         if template.nodes and not template.is_node:
             raise ValueError(
-                f"Found {len(template.nodes)} DAGNodes from the arg {template.value} in {node}. Please "
-                "ensure that the argument is a single DAGNode and that a DAGNode is not allowed to be placed "
-                "inside any type of container."
+                f"The argument {template.value} of {node} contains {len(template.nodes)} nodes: in a compiled graph a "
+                "node cannot be part of a list, dictionary or other container. Pass each one as an argument of its own."
             )
     if not node.upstream():
         raise ValueError(
-            "Compiled DAGs require each task to take a ray.dag.InputNode or at least one other DAGNode as "
-            f"an input. Invalid task node: {node}"
+            f"{node} takes no node of the graph, so nothing says when a compiled graph is to run it. Pass it the "
+            "InputNode or the output of another call."
         )
 
 
@@ -154,9 +151,8 @@ def _check_leaves(nodes: list[DAGNode], outputs: list[DAGNode]) -> None:
     ]
     if leaves:
         raise ValueError(
-            "Compiled DAG doesn't support leaf nodes, i.e., nodes that don't have downstream nodes and are "
-            f"not output nodes. There are {len(leaves)} leaf nodes in the DAG. Please add the outputs of "
-            f"{[leaf.label() for leaf in leaves]} to the MultiOutputNode."
+            f"The graph never uses the results of {', '.join(leaf.label() for leaf in leaves)}, so that their errors "
+            "would get lost. Add them to the outputs, with MultiOutputNode([...])."
         )
 
 

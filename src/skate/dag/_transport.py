@@ -23,13 +23,11 @@ class TensorTransport:
     def __init__(self, transport: Any = "auto", device: str = "default", static_shape: bool = False) -> None:
         if transport is None or (isinstance(transport, str) and transport not in _TRANSPORTS):
             raise ValueError(
-                f"Invalid transport type: {transport}. Transport must be one of 'auto', 'nccl', 'shm', "
-                "'accelerator' or an instance of Communicator type."
+                f"Unknown tensor transport {transport!r}: pass one of {', '.join(map(repr, _TRANSPORTS))}, or a "
+                "Communicator."
             )
         if device not in _DEVICES:
-            raise ValueError(
-                f"Invalid device {device!r}. Valid options are: 'default', 'cpu', 'gpu', 'cuda'."
-            )
+            raise ValueError(f"Invalid device {device!r}: pass one of {', '.join(map(repr, _DEVICES))}.")
         self.transport = transport
         self.device = "cuda" if device == "gpu" else device
         self.static_shape = static_shape

@@ -46,9 +46,8 @@ class ClassNode(DAGNode):
         super().__init__(cls_args, cls_kwargs, cls_options, other_args_to_resolve)
         if any(isinstance(node, (InputNode, InputAttributeNode)) for node in all_upstream(self)):
             raise ValueError(
-                "InputNode handles user dynamic input the DAG, and cannot be used as args, kwargs, or "
-                "other_args_to_resolve in ClassNode constructor because it is not available at class "
-                "construction or binding time."
+                f"The constructor of {self.label()} takes the InputNode of the graph, but the actor is created before "
+                "the graph has an input. Pass the input to a method instead."
             )
 
     def call(self, value_of: Callable[[DAGNode], Any], inputs: Any) -> Any:
@@ -90,8 +89,8 @@ class _UnboundClassMethodNode:
     def __getattr__(self, name: str) -> Any:
         if name == "remote":
             raise AttributeError(
-                ".remote() cannot be used on ClassMethodNodes. Use .bind() instead to express an "
-                "symbolic actor call."
+                ".remote() cannot be used on ClassMethodNodes: the actor does not exist yet. Add the call to the "
+                f"graph with .{self._method_name}.bind(...)."
             )
         raise AttributeError(f"{self._method_name!r} has no attribute {name!r}; it has bind and options")
 
@@ -240,8 +239,7 @@ def bind_actor_method(
             signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(
-                f"{error}. The function `{method_name}` has a signature `{signature}`, but the given "
-                f"arguments to `bind` doesn't match. args: {args}. kwargs: {kwargs}."
+                f"{error}. The method is {method_name}{signature}, and bind() got {args} and {kwargs}."
             ) from None
     count = num_returns if isinstance(num_returns, int) else 1
     node = ClassMethodNode(handle, method_name, args, kwargs, options, count)

@@ -63,7 +63,8 @@ class CompiledDAGRef(_Result):
         """
         if self._asked:
             raise ValueError(
-                "ray.get() can only be called once on a CompiledDAGRef, and it was already called."
+                f"The value of {self} was retrieved before, and a compiled graph keeps no values: get() it once, and "
+                "keep the result."
             )
         return self._dag._get(self, timeout)
 
@@ -74,7 +75,7 @@ class CompiledDAGFuture(_Result):
     def __await__(self) -> Generator[Any, None, Any]:
         if self._asked:
             raise ValueError(
-                "CompiledDAGFuture can only be awaited upon once, and it has already been awaited upon."
+                f"{self} was awaited before, and a compiled graph keeps no values: await it once, and keep the result."
             )
         return self._dag._get_async(self).__await__()
 
@@ -89,7 +90,7 @@ def get_compiled(references: Any, timeout: float | None = None) -> Any:
         return references.get(timeout)
     if not all(isinstance(reference, CompiledDAGRef) for reference in references):
         raise ValueError(
-            "Invalid type of object refs. 'object_refs' must be a list of CompiledDAGRefs if there is any "
-            "CompiledDAGRef within it."
+            "get() got a list that mixes references of a compiled graph (CompiledDAGRef) with other values: get() each "
+            "kind by itself."
         )
     return [reference.get(timeout) for reference in references]

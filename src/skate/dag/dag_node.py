@@ -271,11 +271,10 @@ class DAGNode:
 
     def __getattr__(self, name: str) -> Any:
         if name == "bind":
-            raise AttributeError(f".bind() cannot be used again on {type(self)} ")
+            raise AttributeError(f".bind() cannot be used again on {type(self)}: the call is bound already.")
         if name == "remote":
             raise AttributeError(
-                f".remote() cannot be used on {type(self)}. "
-                "To execute the task graph for this node, use .execute()."
+                f".remote() cannot be used on {type(self)}: run the graph that ends in this node with .execute()."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

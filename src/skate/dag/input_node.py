@@ -73,8 +73,8 @@ class InputNode(DAGNode):
         """Raise an error unless the node was created by a `with` statement."""
         if not self._entered:
             raise InputNodeError(
-                "InputNode is a singleton instance that should be only used in context manager: "
-                "`with InputNode() as value: ...`."
+                "The graph has an InputNode that no `with` statement made. Bind the graph inside of "
+                "`with InputNode() as value:`."
             )
 
     def set_context(self, key: str, val: Any) -> None:
@@ -149,5 +149,6 @@ class InputAttributeNode(DAGNode):
 
 def _wrong_key(key: object) -> InputNodeError:
     return InputNodeError(
-        f"Please only use int index or str as first-level key to access fields of dag input, got {key!r}."
+        f"InputNode()[{key!r}] is not possible: the index of a positional argument or a string selects a part of the "
+        "input."
     )

@@ -63,7 +63,9 @@ class ActorPoolStrategy(ComputeStrategy):
         )
         if self.size is not None:
             if not self.min_size == self.max_size == self.initial_size is None:
-                raise ValueError("min_size, max_size and initial_size cannot be set together with `size`")
+                raise ValueError(
+                    "`size` is the size of a fixed pool: leave it out to set min_size, max_size and initial_size"
+                )
             return
         smallest, largest, initial = self.bounds
         if smallest > largest:
@@ -167,13 +169,13 @@ def _by_concurrency(is_class: bool, concurrency: Any) -> ComputeStrategy:
     if isinstance(concurrency, tuple):
         if len(concurrency) not in (2, 3) or not all(isinstance(each, int) for each in concurrency):
             raise ValueError(
-                "`concurrency` is expected to be set as a tuple of integers (fewest, most) or (fewest, most, first), "
-                f"but got: {concurrency}"
+                "A tuple for `concurrency` holds 2 or 3 integers, (fewest, most) or (fewest, most, first), "
+                f"not {concurrency}"
             )
         if not is_class:
             raise ValueError(
-                "`concurrency` is expected to be set as an integer when using a function, but got: "
-                f"{concurrency}"
+                f"A function takes an integer as `concurrency`, not {concurrency}: only pools of actors, for classes, "
+                "grow and shrink"
             )
         smallest, largest, *initial = concurrency
         return ActorPoolStrategy(
@@ -181,8 +183,8 @@ def _by_concurrency(is_class: bool, concurrency: Any) -> ComputeStrategy:
         )
     if isinstance(concurrency, bool) or not isinstance(concurrency, int):
         raise ValueError(
-            f"`concurrency` is expected to be set as an integer or a tuple of integers, but got: {concurrency}"
+            f"`concurrency` must be an integer, or for a class a tuple of integers, not {concurrency!r}"
         )
     if concurrency < 1:
-        raise ValueError(f"`concurrency` is expected to be set a positive integer, but got: {concurrency}")
+        raise ValueError(f"`concurrency` must be positive, not {concurrency}")
     return ActorPoolStrategy(size=concurrency) if is_class else TaskPoolStrategy(concurrency)

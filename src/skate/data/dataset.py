@@ -111,14 +111,10 @@ class Dataset(
         return table_as_html(schema.base_schema, estimates.row_count(self._node), items, self._name)
 
     def __len__(self) -> int:
-        raise AttributeError(
-            "Use `ds.count()` to compute the length of a distributed Dataset. This may be an expensive operation."
-        )
+        raise AttributeError("A Dataset has no len(): call .count(), which may have to run the whole plan.")
 
     def __iter__(self) -> Any:
-        raise TypeError(
-            "`Dataset` objects aren't iterable. To iterate records, call `ds.iter_rows()` or `ds.iter_batches()`."
-        )
+        raise TypeError("A Dataset cannot be iterated itself: loop over .iter_rows() or .iter_batches().")
 
 
 class MaterializedDataset(Dataset):

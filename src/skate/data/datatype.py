@@ -53,8 +53,8 @@ class DataType:
     def __post_init__(self) -> None:
         if not isinstance(self._physical_dtype, (pa.DataType, np.dtype, type)):
             raise TypeError(
-                "DataType supports only PyArrow DataType, NumPy dtype, or Python type; got"
-                f" {self._physical_dtype!r} of type {type(self._physical_dtype).__name__}"
+                "A DataType is made of an Arrow type, a NumPy dtype or a Python class, not of"
+                f" {self._physical_dtype!r} ({type(self._physical_dtype).__name__})"
             )
 
     def __eq__(self, other: object) -> builtins.bool:
@@ -137,7 +137,9 @@ class DataType:
             ValueError: The type is an Arrow type or a NumPy dtype.
         """
         if not isinstance(self._physical_dtype, type):
-            raise ValueError(f"{self!r} is not backed by a Python type; use to_arrow_dtype or to_numpy_dtype")
+            raise ValueError(
+                f"{self!r} is not backed by a Python type: convert it with to_arrow_dtype() or to_numpy_dtype()"
+            )
         return self._physical_dtype
 
     @classmethod

@@ -168,7 +168,9 @@ class GroupedData:
         if columns is None:
             columns = [name for name in self._dataset.columns() or [] if name not in self._keys]
         if not columns:
-            raise ValueError("At least 1 column to aggregate on has to be provided: the dataset has none")
+            raise ValueError(
+                "There is no column to aggregate: the dataset has only the keys, or `on` is empty"
+            )
         return self.aggregate(*(kind(column, **options) for column in columns))
 
 

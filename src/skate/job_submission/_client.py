@@ -124,7 +124,7 @@ class JobSubmissionClient:
         info = JobInfo(
             JobStatus.PENDING,
             entrypoint,
-            message="Job has not started yet. It may be waiting for resources or for its runtime environment.",
+            message="The job has not started: it may be waiting for resources or for its runtime environment.",
             start_time=now(),
             metadata=every,
             runtime_env=dict(runtime_env or {}),
@@ -137,7 +137,7 @@ class JobSubmissionClient:
             self._store.write(id, info, new=True)
         except FileExistsError:
             raise RuntimeError(
-                f"Job with submission_id {id} already exists. Please use a different submission_id."
+                f"Job with submission_id {id} already exists: choose another id, or delete that job."
             ) from None
         options = {
             "num_cpus": entrypoint_num_cpus or 0,

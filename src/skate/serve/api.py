@@ -381,8 +381,8 @@ def _check_application_name(name: Any) -> None:
 
 def _not_an_application(target: Any) -> str:
     if isinstance(target, Deployment):
-        return f"`serve.run` expects an `Application` returned by `Deployment.bind()`: call {target.name}.bind() first."
-    return f"`serve.run` expects an `Application` returned by `Deployment.bind()`, not {target!r}."
+        return f"serve.run() takes an Application, and got a Deployment: pass {target.name}.bind()."
+    return f"serve.run() takes an Application, made by .bind() of a deployment, not {target!r}."
 
 
 def _block() -> None:
@@ -463,8 +463,8 @@ def get_deployment_handle(
     """Return a handle to a deployment.
 
     Args:
-        deployment_name: The name of the deployment.
-        app_name: The name of the application; the application of the calling replica if not given.
+        deployment_name: The deployment, by name.
+        app_name: Its application; the application of the calling replica if not given.
 
     Raises:
         RayServeException: If the deployment does not exist, or `app_name` is not given outside of an application.
@@ -476,8 +476,8 @@ def get_deployment_handle(
         here = _get_replica()
         if here is None:
             raise RayServeException(
-                "Please specify an application name when getting a deployment handle outside of a Serve application: "
-                "`app_name` is None."
+                f"Outside of an application, the name {deployment_name!r} alone does not identify a deployment: pass "
+                "app_name=... as well."
             )
         app_name = here.app_name
     if _check_exists and deployment_name not in (known := client.deployments_of(app_name) or ()):

@@ -83,10 +83,10 @@ def batch(
     `reconfigure`.
 
     Args:
-        max_batch_size: The maximum number of items in a batch, or their maximum size by `batch_size_fn`.
+        max_batch_size: The most items in a batch, or their maximum size by `batch_size_fn`.
         batch_wait_timeout_s: How long the first item of a batch waits for others. With 0, a batch consists of the items
             that are already waiting.
-        max_concurrent_batches: The maximum number of batches that run at the same time.
+        max_concurrent_batches: How many batches may run at the same time.
         batch_size_fn: Returns the size of a list of items, such as their number of tokens. If there are several
             parameters, it gets the first one.
 
@@ -107,7 +107,7 @@ def batch(
         [2, 4, 6]
     """
     if _func is not None and not callable(_func):
-        raise TypeError(f"@serve.batch can only be used to decorate functions or methods, got {_func!r}.")
+        raise TypeError(f"@serve.batch decorates an async function or method, not {_func!r}.")
     settings = BatchSettings(
         max_batch_size=max_batch_size,
         batch_wait_timeout_s=batch_wait_timeout_s,

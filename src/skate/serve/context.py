@@ -177,7 +177,7 @@ def get_replica_context() -> ReplicaContext:
     context = _get_replica()
     if context is None:
         raise RayServeException(
-            "serve.get_replica_context() may only be called from within a replica of a deployment."
+            "There is no replica here: get_replica_context() may only be called from within the code of one."
         )
     return context
 
@@ -211,7 +211,7 @@ def get_deployment_actor(actor_name: str) -> Any:
     context = _get_replica()
     if context is None:
         raise RayServeException(
-            "serve.get_deployment_actor() may only be called from within a replica of a deployment."
+            "There is no replica here: get_deployment_actor() may only be called from within the code of one."
         )
     declared = [each.name for each in context._deployment_config.deployment_actors or ()]
     if actor_name not in declared:
@@ -234,7 +234,7 @@ def get_deployment_actor_context() -> DeploymentActorContext:
         context = _deployment_actors.get(skate.get_runtime_context().get_actor_id())
     if context is None:
         raise RayServeException(
-            "serve.get_deployment_actor_context() may only be called from within a deployment actor."
+            "This is no deployment actor: get_deployment_actor_context() may only be called from within one."
         )
     return context
 

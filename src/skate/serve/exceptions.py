@@ -97,8 +97,8 @@ class BackPressureError(RayServeException):
     def message(self) -> str:
         """The error message with both numbers."""
         return (
-            f"Request dropped due to backpressure (num_queued_requests={self.num_queued_requests}, "
-            f"max_queued_requests={self.max_queued_requests})."
+            f"Request dropped due to backpressure: {self.num_queued_requests} requests wait, and "
+            f"max_queued_requests is {self.max_queued_requests}."
         )
 
     def __str__(self) -> str:

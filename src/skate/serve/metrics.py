@@ -75,8 +75,8 @@ class Counter(_TagsOfServe, metrics.Counter):
     value takes the route of the current request.
 
     Args:
-        name: Name of the metric.
-        description: Description of the metric.
+        name: Letters, digits and underscores, not starting with a digit.
+        description: Help text that Prometheus shows.
         tag_keys: The tags that every record must set, besides those.
 
     Raises:
@@ -92,8 +92,8 @@ class Gauge(_TagsOfServe, metrics.Gauge):
     """A gauge that holds the latest value, as `skate.util.metrics.Gauge`.
 
     Args:
-        name: Name of the metric.
-        description: Description of the metric.
+        name: Letters, digits and underscores, not starting with a digit.
+        description: Help text that Prometheus shows.
         tag_keys: The tags that every record must set, besides those of `Counter`.
 
     Raises:
@@ -109,8 +109,8 @@ class Histogram(_TagsOfServe, metrics.Histogram):
     """A histogram of observed values, as `skate.util.metrics.Histogram`.
 
     Args:
-        name: Name of the metric.
-        description: Description of the metric.
+        name: Letters, digits and underscores, not starting with a digit.
+        description: Help text that Prometheus shows.
         boundaries: The upper limits of the buckets, positive and increasing.
         tag_keys: The tags that every record must set, besides those of `Counter`.
 

@@ -67,9 +67,11 @@ def multiplexed(func: Callable[..., Any] | None = None, max_num_models_per_repli
         _check_loader(func)
     limit = max_num_models_per_replica
     if not isinstance(limit, int) or isinstance(limit, bool):
-        raise TypeError(f"max_num_models_per_replica must be an integer, got {arguments.shown(limit)}.")
+        raise TypeError(f"max_num_models_per_replica is a number of models, not {arguments.shown(limit)}.")
     if limit < 1 and limit != NO_LIMIT:
-        raise ValueError(f"max_num_models_per_replica must be positive, or -1 for no limit, got {limit}.")
+        raise ValueError(
+            f"max_num_models_per_replica is {limit}: give a positive number, or -1 for no limit."
+        )
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         _check_loader(function)
@@ -189,14 +191,15 @@ class _Watcher:
 
 def _check_loader(function: Any) -> None:
     if not callable(function):
-        raise TypeError(f"@serve.multiplexed must be used with a function or method, got {function!r}.")
+        raise TypeError(f"@serve.multiplexed decorates an async function or method, not {function!r}.")
     if not inspect.iscoroutinefunction(function):
         raise TypeError(
-            f"@serve.multiplexed can only be used to decorate async functions or methods, got {function!r}."
+            f"@serve.multiplexed decorates an async function or method, and {function!r} is not async: write 'async "
+            "def'."
         )
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) not in (1, 2):  # the id, with or without `self`
         raise TypeError(
-            "@serve.multiplexed can only be used to decorate functions or methods with one 'model_id: str' argument, "
-            f"and {function.__qualname__} has {parameters}."
+            "@serve.multiplexed decorates a function that takes the id of a model and nothing else, but "
+            f"{function.__qualname__} takes {', '.join(parameters) or 'nothing'}."
         )

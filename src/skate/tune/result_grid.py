@@ -91,7 +91,7 @@ class ResultGrid:
 
     def _why_no_best(self, metric: str, filtered: bool) -> str:
         known = sorted({name for trial in self._trials for name in trial.metric_analysis})
-        text = f"No best trial found for the given metric: {metric}. "
+        text = f"No best trial found: no trial has a value of {metric!r} to compare. "
         if metric in known and filtered:
             return text + "All its values are NaN or infinite; pass filter_nan_and_inf=False to compare them."
         return text + f"The trials reported {known}.{arguments.hint_for_unknown(metric, known)}"

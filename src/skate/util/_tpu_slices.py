@@ -71,8 +71,8 @@ class SlicePlacementGroup:
         self._labels = list(bundle_label_selector or [{} for _ in range(self._num_bundles)])
         if len(self._labels) != self._num_bundles:
             raise ValueError(
-                f"bundle_label_selector length ({len(self._labels)}) must match the number of bundles "
-                f"({self._num_bundles})."
+                f"bundle_label_selector has {len(self._labels)} selectors for {self._num_bundles} bundles: give each "
+                "bundle one, which may be {}."
             )
         self._pg_per_slice = pg_per_slice
         size = self._num_bundles // num_slices if pg_per_slice else self._num_bundles

@@ -98,8 +98,7 @@ def check_topology(version: str, topology: str) -> None:
         known = ", ".join(_TOPOLOGIES[version])
         more = f", and multiples of 4 up to {'x'.join(map(str, largest))}" if largest else ""
         raise ValueError(
-            f"Invalid accelerator topology: '{topology}' for accelerator version: '{version}'. "
-            f"The version supports the topologies {known}{more}."
+            f"TPUs of version {version!r} have no topology {topology!r}. They have {known}{more}."
         )
 
 

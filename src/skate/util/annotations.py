@@ -15,7 +15,7 @@ T = TypeVar("T", bound=Callable[..., Any])
 Stability = Literal["stable", "beta", "alpha"]
 
 _OTHERS: Final = "Others"
-_DEPRECATED: Final = "This API is deprecated and may be removed in a future release."
+_DEPRECATED: Final = "This API is deprecated: a later version may lack it."
 _SILENCE: Final = 'Set PYTHONWARNINGS="ignore::DeprecationWarning" to silence this.'
 
 
@@ -65,7 +65,7 @@ def PublicAPI(  # noqa: N802 (Ray's name)
         raise ValueError(f"Unknown stability {stability!r} for PublicAPI; use one of: {known}.")
     note = None
     if stability != "stable":
-        note = f"**PublicAPI ({stability}):** This API is in {stability} and may change before it is stable."
+        note = f"**PublicAPI ({stability}):** This API is in {stability}; later versions may change it."
     return _apply(obj, lambda target: _mark(target, AnnotationType.PUBLIC_API, api_group, note))
 
 

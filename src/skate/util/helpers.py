@@ -93,7 +93,9 @@ def _check(chunk_size: int, wait_kwargs: dict[str, Any]) -> None:
     if chunk_size < 1:
         raise ValueError(f"`chunk_size` must be >= 1, got {chunk_size}")
     if "num_returns" in wait_kwargs:
-        raise ValueError("Use the `chunk_size` argument instead of `num_returns`.")
+        raise ValueError(
+            "`num_returns` cannot be set here: `chunk_size` is the number of results per wait()."
+        )
 
 
 def _iterate_completed(

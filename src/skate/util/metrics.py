@@ -26,7 +26,7 @@ class Metric:
     Args:
         name: Letters, digits and underscores, not starting with a digit. Any other name causes a warning, and the
             records of the metric are discarded.
-        description: Description of the metric.
+        description: Help text that Prometheus shows.
         tag_keys: Tags that every record must have a value for, given or by default.
 
     Raises:
@@ -46,10 +46,10 @@ class Metric:
             if not isinstance(text, str):
                 raise TypeError(f"{role} must be a str, got {text!r}.")
         if not name:
-            raise ValueError("Empty name is not allowed. Please provide a metric name.")
+            raise ValueError("A metric needs a name, and got an empty one.")
         keys = () if tag_keys is None else tag_keys
         if not isinstance(keys, tuple):
-            raise TypeError(f"tag_keys should be a tuple type, got: {type(keys)}")
+            raise TypeError(f"tag_keys must be a tuple of strings, got {keys!r}.")
         for key in keys:
             if not isinstance(key, str):
                 raise TypeError(f"Tag keys must be str, got {type(key)}.")
@@ -134,8 +134,8 @@ class Counter(Metric):
     """A counter, which only increases. Prometheus shows it with the suffix ``_total``.
 
     Args:
-        name: Name of the metric.
-        description: Description of the metric.
+        name: See `Metric`.
+        description: Help text that Prometheus shows.
         tag_keys: Tags that every record must have a value for.
 
     Example:
@@ -171,8 +171,8 @@ class Gauge(Metric):
     """A gauge, which holds the latest value. Each process has its own, distinguished by a ``pid`` tag.
 
     Args:
-        name: Name of the metric.
-        description: Description of the metric.
+        name: See `Metric`.
+        description: Help text that Prometheus shows.
         tag_keys: Tags that every record must have a value for.
     """
 
@@ -201,8 +201,8 @@ class Histogram(Metric):
     """A histogram of observed values.
 
     Args:
-        name: Name of the metric.
-        description: Description of the metric.
+        name: See `Metric`.
+        description: Help text that Prometheus shows.
         boundaries: Upper limits of the buckets, positive and increasing.
         tag_keys: Tags that every record must have a value for.
 
@@ -223,16 +223,12 @@ class Histogram(Metric):
         super().__init__(name, description, tag_keys)
         if not boundaries:
             raise ValueError(
-                "boundaries argument should be provided when using the Histogram class. "
-                'e.g., Histogram("name", boundaries=[1.0, 2.0])'
+                f"The histogram {name!r} needs the upper limits of its buckets, for example boundaries=[0.1, 1, 10]."
             )
         for index, limit in enumerate(boundaries):
             _check_number(limit, "boundaries")
             if not limit > 0:
-                raise ValueError(
-                    f"Invalid `boundaries` argument at index {index}, {boundaries}. "
-                    "Use positive values for the arguments."
-                )
+                raise ValueError(f"boundaries must be positive, got {boundaries}: see index {index}.")
             if index and limit <= boundaries[index - 1]:
                 raise ValueError(f"boundaries must increase, got {boundaries}: see index {index}.")
         self._boundaries = boundaries

@@ -259,7 +259,7 @@ class _QueueActor:
     async def put_nowait_batch(self, items: list[Any]) -> None:
         size = self.queue.qsize()
         if 0 < self.maxsize < size + len(items):
-            raise Full(f"Cannot add {len(items)} items to queue of size {size} and maxsize {self.maxsize}.")
+            raise Full(f"no room for {len(items)} items: the queue holds {size} of at most {self.maxsize}")
         for item in items:
             self.queue.put_nowait(item)
 
@@ -271,7 +271,7 @@ class _QueueActor:
 
     async def get_nowait_batch(self, num_items: int) -> list[Any]:
         if num_items > self.queue.qsize():
-            raise Empty(f"Cannot get {num_items} items from queue of size {self.queue.qsize()}.")
+            raise Empty(f"the queue holds only {self.queue.qsize()} of {num_items} items")
         return [self.queue.get_nowait() for _ in range(num_items)]
 
     async def stop(self) -> None:

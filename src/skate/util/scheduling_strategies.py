@@ -82,13 +82,12 @@ class NodeAffinitySchedulingStrategy(_Strategy):
         self.soft = soft
         if _spill_on_unavailable and not soft:
             raise ValueError(
-                "_spill_on_unavailable cannot be set when soft is False. "
-                "Please set soft to True to use _spill_on_unavailable."
+                "_spill_on_unavailable lets work run on other nodes, which soft=False forbids: pass soft=True."
             )
         if _fail_on_unavailable and soft:
             raise ValueError(
-                "_fail_on_unavailable cannot be set when soft is True. "
-                "Please set soft to False to use _fail_on_unavailable."
+                "_fail_on_unavailable fails work that cannot run on the node, but soft=True lets it run elsewhere: "
+                "pass soft=False."
             )
         self._spill_on_unavailable = _spill_on_unavailable
         self._fail_on_unavailable = _fail_on_unavailable
@@ -102,9 +101,8 @@ def _check_node_id(node_id: Any) -> str:
         checked = NodeID.nil()
     if checked.is_nil():
         raise ValueError(
-            f"Invalid node_id '{text}'. Node ID must be a valid hex string. To get a list of all nodes and "
-            "their IDs in your cluster, use ray.nodes(). See https://docs.ray.io/en/latest/ray-core/"
-            "miscellaneous.html#node-information for more details."
+            f"Invalid node_id '{text}': it is not the id of a node in hexadecimal. nodes() lists all nodes, with their "
+            "ids as 'NodeID'."
         )
     return checked.hex()
 
@@ -136,14 +134,13 @@ class DoesNotExist(_Strategy):
 def _check_values(operator: str, values: tuple[Any, ...]) -> None:
     if not values:
         raise ValueError(
-            f"The variadic parameter of the {operator} operator must be a non-empty tuple: "
-            f'e.g. {operator}("value1", "value2").'
+            f"{operator}() has no values to compare a label with: pass one or more, as in {operator}('a', 'b')."
         )
     for position, value in enumerate(values):
         if not isinstance(value, str):
             raise ValueError(
-                f"Type of value in position {position} for the {operator} operator must be str "
-                f'(e.g. {operator}("value1", "value2")) but got {value} of type {type(value)}.'
+                f"{operator}() takes strings, as in {operator}('a', 'b'), but argument {position} is {value!r} "
+                f"({type(value).__name__})."
             )
 
 
@@ -187,28 +184,28 @@ class NodeLabelSchedulingStrategy(_Strategy):
         self.soft = _expressions(soft, "soft")
         if not self.hard and not self.soft:
             raise ValueError(
-                "The `hard` and `soft` parameter of NodeLabelSchedulingStrategy cannot both be empty."
+                "NodeLabelSchedulingStrategy has no condition: `hard` or `soft` must have one, as in "
+                "hard={'zone': In('a')}."
             )
 
 
 def _expressions(conditions: Any, parameter: str) -> list[LabelMatchExpression]:
     if conditions is None:
         return []
-    example = '(e.g. {"key1": In("value1")})'
+    example = f"as in {parameter}={{'zone': In('a')}}"
     if not isinstance(conditions, dict):
         raise ValueError(
-            f"The {parameter} parameter must be a map {example} but got type {type(conditions)}."
+            f"The {parameter} parameter must be a map, {example}, not {conditions!r} ({type(conditions).__name__})."
         )
     for key, operator in conditions.items():
         if not isinstance(key, str):
             raise ValueError(
-                f"The map key of the {parameter} parameter must be of type str {example} "
-                f"but got {key} of type {type(key)}."
+                f"The keys of `{parameter}` must be strings, {example}, but {key!r} is of type {type(key).__name__}."
             )
         if not isinstance(operator, (In, NotIn, Exists, DoesNotExist)):
             raise ValueError(
-                f"The map value for key {key} of the {parameter} parameter must be one of the `In`, `NotIn`, "
-                f"`Exists` or `DoesNotExist` operator {example} but got {operator} of type {type(operator)}."
+                f"`{parameter}` has {operator!r} for the label {key!r}. It must be one of the `In`, `NotIn`, `Exists` "
+                f"or `DoesNotExist` objects, {example}."
             )
     return [LabelMatchExpression(key, operator) for key, operator in conditions.items()]
 

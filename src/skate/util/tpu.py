@@ -265,7 +265,9 @@ def run_on_slice(
     _check_slice_index(tpu_slice, slice_index)
     if tpu_slice is None:
         if topology is None or accelerator_version is None:
-            raise ValueError("topology and accelerator_version are required when tpu_slice is not provided.")
+            raise ValueError(
+                "topology and accelerator_version are required to reserve a slice: pass both, or a tpu_slice."
+            )
         reserved = SlicePlacementGroup(
             topology, accelerator_version, num_slices=num_slices, chips_per_vm=chips_per_vm
         )
@@ -301,14 +303,16 @@ def _check_slice_index(tpu_slice: SlicePlacementGroup | None, index: int | None)
             "slice_index can only be used with a tpu_slice that was created with pg_per_slice=True."
         )
     if not 0 <= index < tpu_slice.num_slices:
-        raise ValueError(f"Invalid slice_index {index}. Must be between 0 and {tpu_slice.num_slices - 1}.")
+        raise ValueError(
+            f"Invalid slice_index {index}: the slices have the indexes 0 to {tpu_slice.num_slices - 1}."
+        )
 
 
 def _wait_until_ready(groups: list[PlacementGroup], timeout: float | None) -> None:
     ready, late = skate.wait([group.ready() for group in groups], num_returns=len(groups), timeout=timeout)
     if late:
         raise TimeoutError(
-            f"TPU slice placement group was not ready within {timeout} s. The session needs free TPU resources: see "
+            f"The TPU slice was not ready within {timeout} s. The session needs free TPU resources: see "
             "skate.available_resources()."
         )
     skate.get(ready)

@@ -162,7 +162,7 @@ def test_a_field_is_named_or_counted() -> None:
         col("c").struct[True]
     with pytest.raises(TypeError, match="Struct field index must be an integer"):
         col("c").struct.field_by_index("1")  # type: ignore[arg-type]  # the mistake
-    with pytest.raises(ValueError, match="Struct field index must be non-negative, got -1"):
+    with pytest.raises(ValueError, match="field_by_index counts from 0: the index -1 is negative"):
         col("c").struct[-1]
     with pytest.raises(ExpressionValueError, match="nope"):
         values(col("c").struct["nope"], RECORDS)

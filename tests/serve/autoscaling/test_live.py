@@ -310,5 +310,5 @@ def test_only_one_can_decide_how_many_replicas_there_are(run: Callable[..., Any]
         run(Waits.bind(), external_scaler_enabled=True)
     with pytest.raises(ValueError, match=r"max_replicas \(1\).*min_replicas \(2\)"):
         Waits.options(autoscaling_config={"min_replicas": 2, "max_replicas": 1})
-    with pytest.raises(ValueError, match="num_replicas is not allowed when autoscaling_config"):
+    with pytest.raises(ValueError, match="num_replicas and autoscaling_config exclude each other"):
         Waits.options(num_replicas=2, autoscaling_config={"max_replicas": 3})

@@ -128,9 +128,9 @@ class TestKindsOfFunctions:
 
     @pytest.mark.parametrize("bad", [lambda items: items, int])
     def test_only_async_functions_are_taken(self, bad: Any) -> None:
-        with pytest.raises(TypeError, match="must be 'async def'"):
+        with pytest.raises(TypeError, match="is not async: write 'async def'"):
             batch(bad)
 
     def test_what_is_no_function_is_refused(self) -> None:
-        with pytest.raises(TypeError, match="can only be used to decorate functions or methods, got 3"):
+        with pytest.raises(TypeError, match="decorates an async function or method, not 3"):
             batch(3)

@@ -147,7 +147,7 @@ def test_a_function_builds_the_application_from_arguments(
         ({"what": "unbound"}, "is a Deployment: bind it"),
         ({"what": "number"}, "got <class 'int'>"),
         ({"what": "of_two"}, "exactly one parameter"),
-        ({"what": "of_nothing"}, "must return an `Application`"),
+        ({"what": "of_nothing"}, "must return an Application"),
         ({"what": "typed", "args": {"times": "x"}}, "validation errors for Arguments"),
         ({"args": {"a": 1}}, "Arguments can only be passed to an application builder function"),
         ({"deployments": [{"name": "Sayz"}]}, "Deployment 'Sayz' does not exist.*Did you mean 'Says'"),
@@ -289,7 +289,7 @@ def test_a_route_that_a_program_uses_is_refused(file: File, run: Callable[..., A
 
     run(mine.bind(), name="mine", route_prefix="/x")
     file.deploy(file.app(route_prefix="/x"))
-    assert 'is being used by application "mine"' in status().message
+    assert 'belongs to application "mine"' in status().message
     assert said("mine") == "mine"
 
 

@@ -62,7 +62,7 @@ class TestAutoscalingConfig:
         [
             (
                 {"min_replicas": 4, "max_replicas": 3},
-                ["max_replicas (3)", "min_replicas (4)", "Raise max_replicas"],
+                ["max_replicas (3)", "min_replicas (4)", "raise max_replicas"],
             ),
             ({"min_replicas": 2}, ["max_replicas (1)", "min_replicas (2)"]),
             (
@@ -180,7 +180,7 @@ class TestHTTPOptions:
 
     @pytest.mark.parametrize("given", ["ssl_keyfile", "ssl_certfile"])
     def test_a_key_without_a_certificate_is_refused_both_ways(self, given: str) -> None:
-        with pytest.raises(ValueError, match=f"Only {given} is set"):
+        with pytest.raises(ValueError, match=f"only {given} is set"):
             HTTPOptions(**{given: "file.pem"})
 
     def test_a_password_is_not_shown(self) -> None:

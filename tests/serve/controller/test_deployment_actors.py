@@ -223,7 +223,7 @@ def test_asking_for_an_actor_that_was_not_declared_names_those_that_were(run: Ca
 
 
 def test_outside_of_a_replica_and_an_actor_there_is_nothing_to_ask_for() -> None:
-    with pytest.raises(RayServeException, match="may only be called from within a replica"):
+    with pytest.raises(RayServeException, match="may only be called from within the code of one"):
         serve.get_deployment_actor("counter")
-    with pytest.raises(RayServeException, match="may only be called from within a deployment actor"):
+    with pytest.raises(RayServeException, match="may only be called from within one"):
         serve.get_deployment_actor_context()

@@ -170,7 +170,7 @@ def test_several_applications_share_the_port(run: Callable[..., Any], url: str) 
 
 def test_a_prefix_is_given_once(run: Callable[..., Any], url: str) -> None:
     run(Echo.bind(), name="first")
-    with pytest.raises(ValueError, match='being used by application "first"'):
+    with pytest.raises(ValueError, match='belongs to application "first"'):
         run(Echo.bind(), name="second")
 
 

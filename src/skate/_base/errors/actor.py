@@ -22,7 +22,7 @@ class RayActorError(RayError):
         preempted: Whether the actor's machine was taken away.
     """
 
-    BASE_ERROR_MSG = "The actor experienced an error before finishing this task."
+    BASE_ERROR_MSG = "The actor failed before it could finish the call."
 
     def __init__(
         self,
@@ -87,7 +87,9 @@ class ActorDiedError(ProcessDeath, RayActorError):
     ) -> None:
         init_failed = isinstance(cause, RayTaskError)
         if isinstance(cause, RayTaskError):
-            message = f"The actor died because of an error raised in its creation task, {cause}"
+            message = (
+                f"The actor could not be created, because of an error raised in its creation task: {cause}"
+            )
             actor_id = actor_id or cause.actor_id
         else:
             message = cause or self.BASE_ERROR_MSG
@@ -151,7 +153,7 @@ class ActorUnavailableError(RayActorError):
             actor_id=hex_id,
             error_msg=(
                 f"The actor {f'{hex_id} ' if hex_id else ''}is unavailable: {error_message}. "
-                "The task may or may not have been executed on the actor."
+                "It is unknown whether the call ran."
             ),
         )
         self.args = (error_message, actor_id)
@@ -172,7 +174,7 @@ class ActorPlacementGroupRemoved(RayError):
     """Report that the placement group an actor was to run in is gone."""
 
     def __str__(self) -> str:
-        return _text(self, "The placement group corresponding to this Actor has been removed.")
+        return _text(self, "The placement group that the actor was to run in has been removed.")
 
 
 class ActorAlreadyExistsError(ValueError, RayError):

@@ -96,7 +96,7 @@ class ObjectStoreFullError(RayError):
 
     def __str__(self) -> str:
         return super().__str__() or (
-            "The object store is full of objects that are still in use. Drop references that are no longer "
+            "The object store is full, and all its objects are in use. Drop references that are no longer "
             "needed, or give it more with skate.init(object_store_memory=...)."
         )
 

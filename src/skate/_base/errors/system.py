@@ -6,8 +6,6 @@ from typing import Any
 
 from skate._base.errors.root import RayError
 
-_TOKEN_GUIDE = "https://docs.ray.io/en/latest/ray-security/token-auth.html"
-
 
 class RaySystemError(RayError):
     """Report a failure of the system rather than of a task.
@@ -93,7 +91,7 @@ class AuthenticationError(RayError):
     def __str__(self) -> str:
         return (
             f"{self.message}. Put the cluster's token into RAY_AUTH_TOKEN, or into the file that "
-            f"RAY_AUTH_TOKEN_PATH names. How the cluster makes one: {_TOKEN_GUIDE}"
+            "RAY_AUTH_TOKEN_PATH names. The operator of the cluster has it."
         )
 
 
@@ -134,7 +132,7 @@ class TaskPlacementGroupRemoved(RayError):
     """Report that the placement group a task was to run in is gone."""
 
     def __str__(self) -> str:
-        return super().__str__() or "The placement group corresponding to this task has been removed."
+        return super().__str__() or "The placement group that the task was to run in has been removed."
 
 
 class DeadlockError(RayError):

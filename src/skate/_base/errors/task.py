@@ -112,7 +112,7 @@ class RayTaskError(RayError):
         kind = "RayTaskError" if isinstance(error, RayTaskError) else type(error).__qualname__
         text = (
             f"{task_title(function_name, pid, ip, actor_id, actor_repr)}\n"
-            "  At least one of the input arguments for this task could not be computed:\n"
+            "  The task did not run: input arguments for this task could not be computed:\n"
             f"{type(error).__module__}.{kind}: {error}"
         )
         return cls(
@@ -152,8 +152,7 @@ class RayTaskError(RayError):
 
             logging.getLogger(PUBLIC_MODULE).warning(
                 "The class %r of an exception raised by %s cannot be subclassed (%s). "
-                "This exception is raised as RayTaskError only. You can use "
-                "`ray_task_error.cause` to access the user exception.",
+                "Only `except RayTaskError` catches the error; its attribute `cause` is the original exception.",
                 type(cause),
                 self.function_name,
                 error,

@@ -38,18 +38,19 @@ class RuntimeEnvConfig(dict[str, Any]):
     ) -> None:
         super().__init__()
         if not isinstance(setup_timeout_seconds, int) or isinstance(setup_timeout_seconds, bool):
-            raise TypeError(f"setup_timeout_seconds must be of type int, got: {type(setup_timeout_seconds)}")
+            raise TypeError(f"setup_timeout_seconds must be an integer, not {setup_timeout_seconds!r}.")
         if setup_timeout_seconds <= 0 and setup_timeout_seconds != -1:
             raise ValueError(
-                "setup_timeout_seconds must be greater than zero or equal to -1, "
-                f"got: {setup_timeout_seconds}"
+                f"setup_timeout_seconds must be positive, or -1 to wait without end; it is {setup_timeout_seconds}."
             )
         if not isinstance(eager_install, bool):
-            raise TypeError(f"eager_install must be a boolean, got {type(eager_install)}")
+            raise TypeError(f"eager_install must be True or False, not {eager_install!r}.")
         if log_files is not None and not (
             isinstance(log_files, list) and all(isinstance(name, str) for name in log_files)
         ):
-            raise TypeError(f"log_files must be a list of strings or None, got {log_files!r}.")
+            raise TypeError(
+                f"log_files must be a list of strings, the names of files, or None. Got {log_files!r}."
+            )
         self.update(
             setup_timeout_seconds=setup_timeout_seconds,
             eager_install=eager_install,
@@ -75,7 +76,7 @@ class RuntimeEnvConfig(dict[str, Any]):
             return config
         if not isinstance(config, Mapping):
             raise TypeError(
-                f"runtime_env['config'] must be of type dict or RuntimeEnvConfig, got: {type(config)}"
+                f"runtime_env['config'] must be a dict or a RuntimeEnvConfig, not {config!r} ({type(config).__name__})."
             )
         for name in config:
             if name not in cls.known_fields:

@@ -109,15 +109,15 @@ class RuntimeEnv(dict[str, Any]):
         given = [name for name in INSTALLERS if name in self]
         if len(given) > 1:
             raise ValueError(
-                "The 'pip' field, 'uv' field, and 'conda' field of runtime_env cannot be specified at the "
-                f"same time, but it has {' and '.join(given)}. Keep one; a conda file can list pip packages."
+                f"runtime_env has {' and '.join(given)}, but only one of pip, uv and conda can install its packages. "
+                "Keep one; a conda file can list pip packages."
             )
         if "container" in self:
             others = set(self) - {"container", "config", "env_vars"}
             if others:
                 raise ValueError(
-                    "The 'container' field cannot be used together with other fields of runtime_env; it also "
-                    f"has {', '.join(sorted(others))}. Build them into the image."
+                    "runtime_env has a 'container' field, and a container takes no other settings. Build "
+                    f"{', '.join(sorted(others))} into the image."
                 )
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -301,7 +301,7 @@ class RuntimeEnv(dict[str, Any]):
             ValueError: The field is another one.
         """
         if key not in CARRIED:
-            raise ValueError(f"Extension key must be one of {sorted(CARRIED)}, got: {key}")
+            raise ValueError(f"get_extension() takes one of {', '.join(sorted(CARRIED))}, not {key!r}.")
         value: str | None = self.get(key)
         return value
 

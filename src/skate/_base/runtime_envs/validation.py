@@ -18,13 +18,13 @@ from skate._base.runtime_envs.fields import (
 def check_env_vars(value: Any) -> dict[str, str] | None:
     """Return the variables, or None if there are none."""
     if not isinstance(value, Mapping):
-        raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], got {type(value)}")
+        raise TypeError(f"runtime_env['env_vars'] must be a Dict[str, str], not {type(value).__name__}.")
     for name, text in value.items():
         for what, item in (("key", name), ("value", text)):
             if not isinstance(item, str):
                 raise TypeError(
-                    f"runtime_env['env_vars'] must be of type Dict[str, str], but the {what} {item} "
-                    f"is of type {type(item)}"
+                    f"runtime_env['env_vars'] must be a Dict[str, str], but its {what} {item!r} is of type "
+                    f"{type(item).__name__}."
                 )
         if not name or "=" in name or "\0" in name + text:
             raise ValueError(
@@ -36,7 +36,7 @@ def check_env_vars(value: Any) -> dict[str, str] | None:
 def check_working_dir(value: Any) -> str:
     """Return the directory, archive or URI as a string."""
     if not isinstance(value, (str, os.PathLike)):
-        raise TypeError(f"`working_dir` must be a string, got {type(value)}.")
+        raise TypeError(f"`working_dir` must be a string or a path, not {value!r} ({type(value).__name__}).")
     text = os.fspath(value)
     if not isinstance(text, str):
         raise TypeError(f"`working_dir` must be a string, got the bytes path {text!r}.")
@@ -48,7 +48,9 @@ def check_working_dir(value: Any) -> str:
 def check_py_modules(value: Any) -> list[str]:
     """Return the list of packages, modules, wheels, archives or URIs as strings."""
     if isinstance(value, (str, os.PathLike)) or not isinstance(value, (list, tuple)):
-        raise TypeError(f"`py_modules` must be a list of strings, got {type(value)}.")
+        raise TypeError(
+            f"`py_modules` must be a list of strings or modules, not {value!r} ({type(value).__name__})."
+        )
     return [_check_py_module(item) for item in value]
 
 
@@ -57,7 +59,9 @@ def _check_py_module(item: Any) -> str:
         # An imported package stands for its own folder.
         item = next(iter(item.__path__))
     if not isinstance(item, (str, os.PathLike)):
-        raise TypeError(f"`py_modules` must be a list of strings, got the element {item!r} of {type(item)}.")
+        raise TypeError(
+            f"`py_modules` must be a list of strings or modules, but {item!r} is of type {type(item).__name__}."
+        )
     text = str(os.fspath(item))
     suffixes = (*ARCHIVE_SUFFIXES, WHEEL_SUFFIX)
     if uri_scheme(text) is not None:
@@ -123,7 +127,10 @@ def _check_installer(
     if isinstance(value, (list, tuple)):
         value = {"packages": value}
     if not isinstance(value, Mapping):
-        raise TypeError(f"runtime_env['{field}'] must be of type str or List[str], got {type(value)}")
+        raise TypeError(
+            f"runtime_env['{field}'] must be a list of packages, the name of a file with them, or a dict, not "
+            f"{value!r}."
+        )
     allowed = ("packages", *flags, *texts, *lists)
     for key in value:
         if key not in allowed:
@@ -210,7 +217,7 @@ def check_setup_hook(value: Any) -> str | Callable[[], Any]:
     if isinstance(value, str) or callable(value):
         return value  # type: ignore[no-any-return]
     raise TypeError(
-        f"Invalid type {type(value)} for `worker_process_setup_hook`: give a function or 'module.function'."
+        f"`worker_process_setup_hook` must be a function or its name, 'module.function', not {value!r}."
     )
 
 

@@ -148,8 +148,8 @@ def value_error(text: str) -> bytes:
 def actor_name_taken(name: str, namespace: str) -> str:
     """A living actor has the name."""
     return (
-        f"The name {name} (namespace={namespace}) is already taken. Please use a different name or get the existing "
-        f"actor using get_actor('{name}', namespace='{namespace}')"
+        f"The name {name} is already taken by a living actor of namespace {namespace!r}. Please use a different name, "
+        f"or get_actor({name!r}, namespace={namespace!r}) for a handle of that actor."
     )
 
 
@@ -172,9 +172,8 @@ def get_timed_out(pending: int, count: int, timeout: float | None) -> str:
 def no_such_actor(name: str, namespace: str) -> str:
     """No living actor has the name."""
     return (
-        f"Failed to look up actor with name '{name}'. This could be because 1. You are trying to look up a named actor "
-        "you didn't create. 2. The named actor died. 3. You did not use a namespace matching the namespace of the "
-        f"actor (looked in {namespace!r})."
+        f"Failed to look up actor with name '{name}': no living actor of the namespace {namespace!r} has it. It may "
+        "have died, or belong to another namespace, which get_actor(name, namespace=...) takes."
     )
 
 
@@ -182,7 +181,7 @@ def foreign_reference(reference: object, *, several: bool = False) -> str:
     """A reference is used outside of its session."""
     what = "Ray objects" if several else "a Ray object"
     return (
-        f"An application is trying to access {what} whose owner is unknown: {reference!r} belongs to another session, "
+        f"The program uses {what} whose owner is unknown: {reference!r} belongs to another session, "
         "which has ended, and its object with it. References can only be used in the session that made them."
     )
 
@@ -190,8 +189,8 @@ def foreign_reference(reference: object, *, several: bool = False) -> str:
 def foreign_handle(actor: bytes) -> str:
     """A handle is used outside of its session."""
     return (
-        f"ActorHandle objects are not valid across Ray sessions: the actor {actor.hex()} is not of this session, and "
-        "the session that made the handle has ended."
+        f"ActorHandle objects are not valid across Ray sessions. This one, of actor {actor.hex()}, comes from a "
+        "session that has ended: create the actor again."
     )
 
 

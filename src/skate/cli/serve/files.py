@@ -86,7 +86,7 @@ def read_yaml(path: str) -> Any:
 def environment(path: str | None, text: str | None, working_dir: str | None) -> dict[str, Any]:
     """Return the runtime environment from command-line options."""
     if path is not None and text is not None:
-        raise click.UsageError("Only one of --runtime-env and --runtime-env-json can be given.")
+        raise click.UsageError("Only one of them can be given: --runtime-env or --runtime-env-json.")
     found: Any = {}
     if path is not None:
         found = read_yaml(path)

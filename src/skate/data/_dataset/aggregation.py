@@ -111,7 +111,7 @@ class AggregateMethods(ConsumptionMethods):
         if columns is None:
             columns = self.columns() or []
         if not columns:
-            raise ValueError("At least 1 column to aggregate on has to be provided: the dataset has none")
+            raise ValueError("There is no column to aggregate: the dataset has none, or `on` is empty")
         result = self.aggregate(*(kind(column, **options) for column in columns))
         if isinstance(on, str) or (on is None and len(columns) == 1):
             return None if result is None else next(iter(result.values()))

@@ -255,9 +255,7 @@ def _new_names(names: dict[str, str] | Sequence[str], there: list[str]) -> list[
 def _check_present(names: Sequence[str], there: list[str]) -> None:
     missing = [name for name in names if name not in there]
     if missing:
-        raise KeyError(
-            f"drop_columns: column(s) not found in dataset schema: {missing}. Available columns: {there}"
-        )
+        raise KeyError(f"drop_columns cannot drop {missing}, not found in dataset schema. There are {there}")
 
 
 def _names(call: str, cols: Any) -> list[str]:
@@ -268,7 +266,7 @@ def _names(call: str, cols: Any) -> list[str]:
         raise ArgumentTypeError(f"{call} requires 'cols' to be {words}, got {shown(cols)}.")
     names = list(cols)
     if not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{call} requires all elements of 'cols' to be strings, got {names!r}")
+        raise ValueError(f"{call} takes names of columns, which are strings: got {names!r}")
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise ValueError(f"{call} expects unique column names in 'cols', got {twice} more than once")
@@ -281,20 +279,22 @@ def _check_renaming(names: Any) -> None:
             raise ValueError("rename_columns received 'names' with no entries.")
         if not all(isinstance(key, str) and isinstance(value, str) for key, value in names.items()):
             raise ValueError(
-                "rename_columns requires both keys and values in the 'names' mapping to be strings."
+                f"rename_columns takes a dict from old to new names, all of them strings, not {names}."
             )
         if len(set(names.values())) != len(names):
             raise ValueError(
-                f"rename_columns received duplicate values in the 'names': {list(names.values())}"
+                f"rename_columns received duplicate values: the new names {list(names.values())} are not unique."
             )
     elif isinstance(names, list):
         if not names:
-            raise ValueError("rename_columns requires 'names' with at least one column name.")
+            raise ValueError("rename_columns got an empty list: give the new name of each column.")
         if not all(isinstance(name, str) for name in names):
-            raise ValueError("rename_columns requires all elements in the 'names' list to be strings.")
+            raise ValueError(f"rename_columns takes a list of strings, not {names}.")
         if len(set(names)) != len(names):
-            raise ValueError(f"rename_columns received duplicate values in the 'names': {names}")
+            raise ValueError(
+                f"rename_columns received duplicate values: the new names {names} are not unique."
+            )
     else:
         raise TypeError(
-            f"rename_columns expected names to be either List[str] or Dict[str, str], got {type(names)}."
+            f"rename_columns takes a list of new names, or a dict from old to new names, not {type(names).__name__}."
         )

@@ -50,7 +50,10 @@ class ConsumptionMethods(PlanHolder, IterationMethods):
             return list(self._rows())
         found = list(self._rows(nodes.Limit(self._node, limit + 1)))
         if len(found) > limit:
-            raise ValueError(f"The dataset has more than the given limit of {limit} records.")
+            raise ValueError(
+                f"The dataset has more than {limit} rows, the limit: raise it, or call take({limit}) for the first "
+                "ones."
+            )
         return found
 
     @checked("batch_format", batch_size=POSITIVE)

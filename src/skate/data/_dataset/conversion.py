@@ -71,7 +71,8 @@ class ConversionMethods(PlanHolder):
         found = list(self._tables(node))
         if limit is not None and sum(each.num_rows for each in found) > limit:
             raise ValueError(
-                f"the dataset has more than the given limit of {limit} rows: use dataset.limit({limit}).to_pandas()"
+                f"The dataset has more than {limit} rows, the limit: raise it, or call "
+                f"dataset.limit({limit}).to_pandas() for the first ones."
             )
         whole = tables.concat(found) if found else pa.table({})
         return frames.to_pandas(whole, arrow_types=self._context.enable_arrow_backed_pandas_conversion)

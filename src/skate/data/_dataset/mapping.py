@@ -213,8 +213,8 @@ class MapMethods(PlanHolder):
         """
         if num_gpus and batch_size in (None, "auto"):
             raise ValueError(
-                "You must provide `batch_size` to `map_batches` when requesting GPUs: how many rows fit into the "
-                "memory of a GPU is unknown. Give the number of rows that the model takes at once."
+                "map_batches with GPUs needs a `batch_size`, since it is unknown how many rows fit into the memory of "
+                "a GPU. Give the number of rows that the model takes at once."
             )
         size = None if batch_size in ("auto", "default") else batch_size
         if size is not None and not isinstance(size, int):

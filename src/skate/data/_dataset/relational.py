@@ -61,7 +61,7 @@ class RelationalMethods(PlanHolder):
         [{'id': 2}, {'id': 1}, {'id': 0}]
         """
         if key is None:
-            raise ValueError("The 'key' parameter cannot be None for sorting: name the column to sort by")
+            raise ValueError("sort() needs the column to sort by, and its key is None")
         keys = _names("sort", key)
         falling = [descending] * len(keys) if isinstance(descending, bool) else list(descending)
         if len(falling) != len(keys):
@@ -114,8 +114,8 @@ class RelationalMethods(PlanHolder):
 
         Args:
             ds: The right side.
-            join_type: "inner", "left_outer", "right_outer", "full_outer", "left_semi", "right_semi", "left_anti" or
-                "right_anti".
+            join_type: "inner", or the side and kind: "left_outer", "left_semi", "left_anti", the same with "right_", or
+                "full_outer".
             num_partitions: Accepted without effect: the number of partitions depends on the size.
             on: The key columns of the left side.
             right_on: The key columns of the right side, if they have other names.
@@ -140,7 +140,7 @@ class RelationalMethods(PlanHolder):
         right = left if right_on is None else _names("join", right_on)
         if len(left) != len(right):
             raise ValueError(
-                f"Number of columns provided for left and right datasets has to match: {left} and {right}"
+                f"A join compares as many columns of one side as of the other, but on={left} and right_on={right}"
             )
         if validate_schemas:
             _check_join(self, ds, left, right)
@@ -260,14 +260,17 @@ class RelationalMethods(PlanHolder):
         3
         """
         if num_blocks is None and target_num_rows_per_block is None:
-            raise ValueError("Either `num_blocks` or `target_num_rows_per_block` must be set")
+            raise ValueError(
+                "repartition() needs `num_blocks` or `target_num_rows_per_block`, and got neither"
+            )
         if num_blocks is not None and target_num_rows_per_block is not None:
             raise ValueError(
-                "Only one of `num_blocks` or `target_num_rows_per_block` must be set, but not both."
+                f"repartition() got num_blocks={num_blocks} and target_num_rows_per_block={target_num_rows_per_block}, "
+                "of which one determines the other: pass one of them."
             )
         if target_num_rows_per_block is not None:
             if shuffle:
-                raise ValueError("`shuffle` must be False when `target_num_rows_per_block` is set.")
+                raise ValueError("`shuffle` needs `num_blocks`, not `target_num_rows_per_block`.")
             if keys:
                 raise ValueError("`keys` needs `num_blocks`, not `target_num_rows_per_block`.")
             return self._with_node(nodes.Resize(self._node, target_num_rows_per_block, strict))

@@ -48,10 +48,10 @@ class SplitMethods(PlanHolder):
         [4, 3, 3]
         """
         if n <= 0:
-            raise ValueError(f"The number of splits {n} is not positive.")
+            raise ValueError(f"split() into {n} parts is not possible: n must be positive.")
         if locality_hints is not None and len(locality_hints) != n:
             raise ValueError(
-                f"The length of locality_hints {len(locality_hints)} doesn't equal the number of splits {n}."
+                f"split() got {len(locality_hints)} locality_hints for {n} parts: give each part one."
             )
         items = self._kept()
         rows = sum(item.rows for item in items)
@@ -241,13 +241,15 @@ def _by_hash(column: str, test_size: float, test: bool, block: pa.Table, index: 
 
 def _check_test_size(test_size: Any) -> None:
     if isinstance(test_size, bool) or not isinstance(test_size, (int, float)):
-        raise TypeError(f"`test_size` must be int or float got {shown(test_size)}.")
+        raise TypeError(
+            f"`test_size` must be a fraction (float) or a number of rows (int), not {shown(test_size)}."
+        )
     if isinstance(test_size, float) and not 0 < test_size < 1:
         raise ValueError(
-            f"If `test_size` is a float, it must be bigger than 0 and smaller than 1. Got {test_size}."
+            f"test_size={test_size} is not a fraction of the rows: a float must lie between 0 and 1."
         )
     if isinstance(test_size, int) and test_size <= 0:
-        raise ValueError(f"If `test_size` is an int, it must be bigger than 0. Got {test_size}.")
+        raise ValueError(f"test_size={test_size} is not a number of rows: an integer must be positive.")
 
 
 def _stratified_split(

@@ -86,9 +86,7 @@ class ListNamespace:
         if order not in ("ascending", "descending"):
             raise ValueError(f"list.sort: order must be 'ascending' or 'descending', got {order!r}")
         if null_placement not in ("at_start", "at_end"):
-            raise ValueError(
-                f"list.sort: null_placement must be 'at_start' or 'at_end', got {null_placement!r}"
-            )
+            raise ValueError(f"list.sort: null_placement is 'at_start' or 'at_end', not {null_placement!r}")
         return KernelExpr(_sort, (self._expr,), method="list.sort", options=(order, null_placement))
 
     def flatten(self) -> KernelExpr:
@@ -187,7 +185,7 @@ class StructNamespace:
         if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
             raise TypeError(f"Struct field index must be an integer, got {index!r}")
         if index < 0:
-            raise ValueError(f"Struct field index must be non-negative, got {index}")
+            raise ValueError(f"field_by_index counts from 0: the index {index} is negative")
         return compute("struct.field_by_index", pc.struct_field, self._expr, positional=([int(index)],))
 
 
@@ -215,7 +213,9 @@ def _as_lists(column: Any) -> Any:
         return column
     if pa.types.is_fixed_size_list(column.type):
         return column.cast(pa.list_(column.type.value_field))
-    raise pa.ArrowInvalid(f"to_list() can only be called on list-like columns, but got {column.type}")
+    raise pa.ArrowInvalid(
+        f"to_list() can only be called on list-like columns: this one has type {column.type}"
+    )
 
 
 class MapNamespace:

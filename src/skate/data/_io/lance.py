@@ -107,8 +107,8 @@ class LanceDatasink(Datasink[list[bytes]]):
         uri: Location of the dataset.
         schema: Schema of the rows, which are cast to it.
         mode: `"create"`, `"append"` or `"overwrite"`.
-        min_rows_per_file: Minimum number of rows per file.
-        max_rows_per_file: Maximum number of rows per file.
+        min_rows_per_file: Combine blocks until a file has this many rows.
+        max_rows_per_file: Split blocks into files of at most this many rows.
         data_storage_version: Version of the file format.
         storage_options: Storage options of `lance`.
     """

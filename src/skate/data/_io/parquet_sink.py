@@ -37,8 +37,8 @@ class ParquetDatasink(BlockBasedFileDatasink):
         arrow_parquet_args_fn: Function that returns such options, for those that cannot be pickled.
         arrow_parquet_args: Options for `pyarrow.parquet.write_table`; also `schema`, to which rows are cast, and
             `partitioning_flavor` (`"hive"`, `"filename"`, or None for directories without keys).
-        min_rows_per_file: Minimum number of rows per file.
-        max_rows_per_file: Maximum number of rows per file.
+        min_rows_per_file: Combine blocks until a file has this many rows.
+        max_rows_per_file: Split blocks into files of at most this many rows.
         min_bytes_per_file: Minimum size of the blocks per file, in bytes.
         filesystem: A pyarrow or fsspec filesystem; derived from the URI by default.
         mode: How to treat an existing folder.
@@ -71,8 +71,8 @@ class ParquetDatasink(BlockBasedFileDatasink):
             and min_rows_per_file > max_rows_per_file
         ):
             raise ValueError(
-                f"min_rows_per_file ({min_rows_per_file}) cannot be greater than "
-                f"max_rows_per_file ({max_rows_per_file})"
+                f"min_rows_per_file is {min_rows_per_file}: it cannot be greater than max_rows_per_file, "
+                f"{max_rows_per_file}"
             )
         if partition_cols and min_rows_per_file is not None:
             # A task writes one file per partition value, and each may be small.
@@ -128,9 +128,8 @@ class ParquetDatasink(BlockBasedFileDatasink):
         # Otherwise two appending writes with the same names would overwrite each other's rows.
         if self.mode == SaveMode.APPEND and write_uuid not in template:
             raise ValueError(
-                f"Write UUID {write_uuid!r} is missing from filename template {template!r}. This could result in files "
-                f"being overwritten. Modify your FileNameProvider implementation to put write_uuid into the name, or "
-                f"pass mode='overwrite'"
+                f"Appending files needs names that no other write uses, but the FilenameProvider returned {template!r} "
+                f"without the id of the write, {write_uuid!r}. Put write_uuid into the name, or pass mode='overwrite'"
             )
 
     def _split_by_rows(self, table: pa.Table) -> Iterator[pa.Table]:

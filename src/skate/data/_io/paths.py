@@ -144,7 +144,7 @@ def expand(
     found = filter_files(files, extensions, None)
     if files and not found:
         raise ValueError(
-            f"No input files found to read with the following file extensions: {list(extensions or ())}. "
+            f"No input files found to read: none has one of the extensions {list(extensions or ())}. "
             f"{_shorten(paths)} holds {_shorten([file.path for file in files])}: pass file_extensions=None to read all"
         )
     return filter_files(found, None, keep)
@@ -298,7 +298,7 @@ def _source_file(info: pafs.FileInfo, path: str) -> SourceFile:
 
 def _cannot_list(path: str, error: OSError) -> OSError:
     return type(error)(
-        f"cannot look up {path}: {error}. Please check that file exists and has properly configured access."
+        f"cannot look up {path}: {error}. Check that it exists, and that the credentials allow reading it."
     )
 
 

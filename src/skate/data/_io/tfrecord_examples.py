@@ -54,8 +54,7 @@ def to_block(records: Sequence[bytes], schema: Mapping[str, str] | None, single:
             if kinds.setdefault(name, kind) != kind:
                 if schema is not None:
                     raise ValueError(
-                        f"Schema field type mismatch during read: specified type is {kinds[name]}, but underlying "
-                        f"type is {kind}"
+                        f"feature {name!r} holds {kind}, and the schema says {kinds[name]}: correct the schema"
                     )
                 raise ValueError(f"feature {name!r} holds {kinds[name]} in one example and {kind} in another")
             column = features.setdefault(name, [])
@@ -133,8 +132,8 @@ def _kind(name: str, type_: pa.DataType, schema: Mapping[str, str] | None) -> st
             raise ValueError(f"Found extra unexpected feature {name!r}, which the schema does not name")
         if schema[name] != found:
             raise ValueError(
-                f"Schema field type mismatch during write: specified type is {schema[name]}, but underlying type is "
-                f"{found}"
+                f"column {name!r} holds {found}, and the schema says {schema[name]}: correct the schema or convert the "
+                "column"
             )
     return found
 

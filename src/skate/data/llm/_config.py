@@ -228,7 +228,7 @@ class vLLMEngineProcessorConfig(EngineProcessorConfig):  # noqa: N801 - Ray's na
         runtime_env: The runtime environment of the actors.
         max_pending_requests: The maximum number of rows in the engine of an actor; None for no further limit.
         max_concurrent_batches: The number of batches that an actor processes concurrently, in one engine.
-        max_tasks_in_flight_per_actor: The maximum number of tasks that run in an actor or are queued for it.
+        max_tasks_in_flight_per_actor: The most tasks that run in an actor or are queued for it.
         should_continue_on_error: Whether the job continues when a row fails. The row keeps its columns and gets the
             reason as `__inference_error__`, which is empty in the other rows. `postprocess` does not see failed rows.
         log_engine_metrics: Has no effect, because engines export no metrics from batch jobs.
@@ -317,7 +317,7 @@ class SGLangEngineProcessorConfig(EngineProcessorConfig):
         runtime_env: The runtime environment of the actors.
         max_pending_requests: The maximum number of rows in the engine of an actor; None for no further limit.
         max_concurrent_batches: The number of batches that an actor processes concurrently, in one engine.
-        max_tasks_in_flight_per_actor: The maximum number of tasks that run in an actor or are queued for it.
+        max_tasks_in_flight_per_actor: The most tasks that run in an actor or are queued for it.
         should_continue_on_error: Whether the job continues when a row fails, as in `vLLMEngineProcessorConfig`.
         chat_template_stage: How messages become prompts.
         tokenize_stage: How prompts become tokens.
@@ -401,8 +401,8 @@ class ServeDeploymentProcessorConfig(RowProcessorConfig):
     response must be a dict or a pydantic model, whose fields become columns.
 
     Args:
-        deployment_name: The name of the deployment.
-        app_name: The name of its application.
+        deployment_name: The deployment to call.
+        app_name: The application that it belongs to.
         dtype_mapping: Classes of requests by name. Without a `dtype`, the method gets the dict itself.
         should_continue_on_error: Whether the job continues when a row fails. The row gets the reason as
             `__inference_error__`.

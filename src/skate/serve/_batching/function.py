@@ -36,7 +36,7 @@ class BatchedFunction:
     def __init__(self, function: Callable[..., Any], settings: BatchSettings) -> None:
         if not inspect.isasyncgenfunction(function) and not inspect.iscoroutinefunction(function):
             raise TypeError(
-                f"Functions decorated with @serve.batch must be 'async def', and {function!r} is not."
+                f"@serve.batch decorates an async function or method, and {function!r} is not async: write 'async def'."
             )
         self.__setstate__((function, settings))
 

@@ -38,12 +38,12 @@ class BatchSettings:
             object.__setattr__(self, name, _whole_number(name, getattr(self, name)))
         wait = self.batch_wait_timeout_s
         if not isinstance(wait, int | float):
-            raise TypeError(f"batch_wait_timeout_s must be a float >= 0, got {arguments.shown(wait)}.")
+            raise TypeError(f"batch_wait_timeout_s must be a number of seconds, got {arguments.shown(wait)}.")
         if not wait >= 0:
-            raise ValueError(f"batch_wait_timeout_s must be a float >= 0, got {wait}.")
+            raise ValueError(f"batch_wait_timeout_s is {wait} seconds: it cannot be negative.")
         if self.batch_size_fn is not None and not callable(self.batch_size_fn):
             raise TypeError(
-                f"batch_size_fn must be a callable or None, got {arguments.shown(self.batch_size_fn)}."
+                f"batch_size_fn must be a callable or None, not {arguments.shown(self.batch_size_fn)}."
             )
 
 

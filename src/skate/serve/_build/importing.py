@@ -79,8 +79,8 @@ def build_with_arguments(target: Any, args: Mapping[str, Any], where: str) -> Ap
     made = target(_argument(target, args, where))
     if not isinstance(made, Application):
         raise TypeError(
-            f"Application builder functions must return an `Application` returned by `Deployment.bind()`, but "
-            f"{where!r} returned {type(made)}."
+            f"Application builder functions must return an Application, made by .bind(), but {where!r} returned "
+            f"{type(made)}."
         )
     return made
 
@@ -93,8 +93,8 @@ def _argument(builder: Callable[..., Any], args: Mapping[str, Any], where: str) 
     parameters = list(signature.parameters.values())
     if len(parameters) != 1:
         raise TypeError(
-            "Application builder functions should take exactly one parameter, a dictionary containing the passed "
-            f"arguments; {where!r} takes {len(parameters)}."
+            "Application builder functions should take exactly one parameter, for all arguments together, but "
+            f"{where!r} takes {len(parameters)}."
         )
     wanted = parameters[0].annotation
     if inspect.isclass(wanted) and hasattr(wanted, "model_validate"):

@@ -62,7 +62,7 @@ def make_ingress(cls: type | None, app: Any) -> type:
         build = lambda instance: getattr(instance, _BUILDER)()  # noqa: E731
     else:
         raise ValueError(
-            f"serve.ingress() called without an app argument requires {cls.__name__} to define `{_BUILDER}`, which "
+            f"@serve.ingress has no application for {cls.__name__}: pass one, or define the method `{_BUILDER}`, which "
             "returns an ASGI application."
         )
 

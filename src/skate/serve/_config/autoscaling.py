@@ -87,8 +87,8 @@ class AutoscalingConfig(ServeModel):
     >>> try:
     ...     AutoscalingConfig(min_replicas=4, max_replicas=3)
     ... except ValueError as error:
-    ...     print(error.errors()[0]["msg"].partition("!")[0])
-    max_replicas (3) must be greater than or equal to min_replicas (4)
+    ...     print(error.errors()[0]["msg"].partition(":")[0])
+    max_replicas (3) is less than min_replicas (4)
     """
 
     min_replicas: NonNegativeInt = Field(
@@ -155,18 +155,17 @@ class AutoscalingConfig(ServeModel):
         low, high, first = self.min_replicas, self.max_replicas, self.initial_replicas
         if low > high:
             raise ValueError(
-                f"max_replicas ({high}) must be greater than or equal to min_replicas ({low})! Raise max_replicas "
-                "or lower min_replicas."
+                f"max_replicas ({high}) is less than min_replicas ({low}): raise max_replicas or lower min_replicas."
             )
         if first is not None and first < low:
             raise ValueError(
-                f"min_replicas ({low}) must be less than or equal to initial_replicas ({first})! Raise "
-                "initial_replicas, or leave it out to start with min_replicas."
+                f"initial_replicas ({first}) is less than min_replicas ({low}): raise initial_replicas, or leave it "
+                "out to start with min_replicas."
             )
         if first is not None and first > high:
             raise ValueError(
-                f"max_replicas ({high}) must be greater than or equal to initial_replicas ({first})! Raise "
-                "max_replicas or lower initial_replicas."
+                f"initial_replicas ({first}) is more than max_replicas ({high}): raise max_replicas or lower "
+                "initial_replicas."
             )
         if self.target_ongoing_requests is None and self.policy.is_default_policy_function():
             raise ValueError(
@@ -175,9 +174,8 @@ class AutoscalingConfig(ServeModel):
             )
         if self.look_back_period_s <= self.metrics_interval_s and self._is_set_by_user():
             warnings.warn(
-                f"`look_back_period_s` ({self.look_back_period_s}) must be greater than `metrics_interval_s` "
-                f"({self.metrics_interval_s}), or there may be no measurement within it. Set "
-                "`look_back_period_s` > `metrics_interval_s`.",
+                f"There may be no measurement within `look_back_period_s`, {self.look_back_period_s} s, as there is "
+                f"one every {self.metrics_interval_s} s: raise it above `metrics_interval_s`.",
                 FutureWarning,
                 stacklevel=3,
             )

@@ -40,8 +40,8 @@ class TLS(ServeModel):
                 ("ssl_keyfile", "ssl_certfile") if self.ssl_keyfile else ("ssl_certfile", "ssl_keyfile")
             )
             raise ValueError(
-                "Both ssl_keyfile and ssl_certfile must be provided together to enable HTTPS. Only "
-                f"{given} is set: set {missing} too, or neither for plain HTTP."
+                f"Both ssl_keyfile and ssl_certfile must be provided together, but only {given} is set: set {missing} "
+                "too, or neither for plain HTTP."
             )
         return self
 
@@ -126,8 +126,8 @@ class HTTPOptions(HTTPLimits):
             found = ProxyLocation._normalize(value)
         if found is not None:
             warnings.warn(
-                "`location` in HTTPOptions is deprecated. Use the `proxy_location` argument of `serve.start`, or the "
-                "top-level `proxy_location` field of a configuration file.",
+                "`location` in HTTPOptions is deprecated. Pass `proxy_location` to `serve.start`, or set it at the "
+                "top of a configuration file.",
                 DeprecationWarning,
                 stacklevel=2,
             )

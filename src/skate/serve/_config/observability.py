@@ -59,11 +59,13 @@ class LoggingConfig(ServeModel):
             name = logging.getLevelName(value)
             if name not in _LEVELS:
                 raise ValueError(
-                    f'Got "{value}" for log_level. log_level must be one of [50, 40, 30, 20, 10, 0].'
+                    f"log_level {value} is not a level of `logging`: use 50, 40, 30, 20, 10 or 0."
                 )
             return str(name)
         if value not in _LEVELS:
-            raise ValueError(f'Got "{value}" for log_level. log_level must be one of {list(_LEVELS)}.')
+            raise ValueError(
+                f"log_level {value!r} is not a level of `logging`: use one of {', '.join(_LEVELS)}."
+            )
         return value
 
     @field_validator("additional_log_standard_attrs")

@@ -207,8 +207,8 @@ def _merge_scaling(base: DeploymentOptions, overrides: Mapping[str, Any]) -> dic
         return {"num_replicas": None, "autoscaling_config": {**auto_fields(size), **_as_fields(scaling)}}
     if replicas is not None and scaling is not None:
         raise DeploymentConfigError(
-            "Manually setting num_replicas is not allowed when autoscaling_config is provided. Give num_replicas for a "
-            'fixed number, autoscaling_config (or num_replicas="auto") to follow the load.',
+            "num_replicas and autoscaling_config exclude each other. Give num_replicas for a fixed number, or "
+            'autoscaling_config (or num_replicas="auto") to follow the load.',
             ("num_replicas", "autoscaling_config"),
         )
     if scaling is not None:
@@ -240,7 +240,7 @@ def _validate_scalars(options: DeploymentOptions) -> dict[str, Any]:
     arguments.instance("name", options.name, str, "a string, the name of the deployment")
     if not options.name or "#" in options.name:
         raise ValueError(
-            f"Deployment names must not be empty and must not contain the '#' character. Current name: {options.name}."
+            f"The name of a deployment has at least one character, and no '#'. It is {options.name!r}."
         )
     validation.check_json("user_config", options.user_config)
     check_max_replicas_per_node(options.max_replicas_per_node)
@@ -329,25 +329,25 @@ def _check_together(options: DeploymentOptions) -> None:
         )
     if options.max_replicas_per_node is not None and options.placement_group_bundles is not None:
         raise DeploymentConfigError(
-            "Setting max_replicas_per_node is not allowed when placement_group_bundles is provided. Leave out one of "
-            "them: the strategy of a placement group determines the placement of replicas.",
+            "max_replicas_per_node and placement_group_bundles exclude each other, since the strategy of a placement "
+            "group determines where replicas run. Leave out one of them.",
             ("max_replicas_per_node", "placement_group_bundles"),
         )
     names = [actor.name for actor in options.deployment_actors or ()]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"deployment_actors must have unique names. Duplicate name(s): {twice}.")
+        raise ValueError(f"deployment_actors must have unique names: rename {', '.join(twice)}.")
     if options.gang_scheduling_config is not None:
         _check_gangs(options, options.gang_scheduling_config.gang_size)
 
 
 def _check_gangs(options: DeploymentOptions, size: int) -> None:
     for name, instead in (
-        ("max_replicas_per_node", "Please set max_replicas_per_node to None."),
-        ("placement_group_strategy", "Use gang_scheduling_config.gang_placement_strategy instead."),
+        ("max_replicas_per_node", "Leave it out."),
+        ("placement_group_strategy", "Set its gang_placement_strategy."),
     ):
         if getattr(options, name) is not None:
             raise DeploymentConfigError(
-                f"Setting {name} is not allowed when gang_scheduling_config is provided. {instead}",
+                f"{name} has no meaning together with gang_scheduling_config. {instead}",
                 (name, "gang_scheduling_config"),
             )
     validation.check_gang_multiple("num_replicas", options.num_replicas, size)

@@ -94,12 +94,12 @@ def check_placement(
     if bundles is None:
         if strategy is not None:
             raise ValueError(
-                f"placement_group_strategy is {strategy!r}: if `placement_group_strategy` is provided, "
-                "`placement_group_bundles` must also be provided."
+                f"placement_group_strategy={strategy!r} needs a placement group: `placement_group_bundles` must also "
+                "be provided."
             )
         if selectors is not None:
             raise ValueError(
-                "If `placement_group_bundle_label_selector` is provided, `placement_group_bundles` must also be "
+                "placement_group_bundle_label_selector needs a placement group: `placement_group_bundles` must also be "
                 "provided."
             )
         return None
@@ -132,10 +132,9 @@ def _check_first_bundle(actor_options: Mapping[str, Any], bundle: Mapping[str, f
         held = bundle.get(resource, 0)
         if amount > held:
             raise ValueError(
-                "When using `placement_group_bundles`, the replica actor will be placed in the first bundle, so the "
-                "resource requirements for the actor must be a subset of the first bundle. "
-                f"`{option}` for the actor is {amount}, but the bundle only has {held} `{resource}` specified: "
-                f"raise it there, or lower ray_actor_options[{option!r}]."
+                f"A replica runs in the first bundle of its placement group, which has {held} {resource!r}, but it "
+                f"needs {option}={amount}. Raise placement_group_bundles[0][{resource!r}], or lower "
+                f"ray_actor_options[{option!r}]."
             )
 
 
@@ -145,10 +144,10 @@ def check_max_replicas_per_node(limit: Any) -> None:
         return
     if not isinstance(limit, int) or isinstance(limit, bool):
         raise TypeError(
-            f"Get invalid type {type(limit)} for max_replicas_per_node {limit!r}: give an integer or None."
+            f"max_replicas_per_node must be an integer or None, not {limit!r} ({type(limit).__name__})."
         )
     if not 1 <= limit <= defaults.MAX_REPLICAS_PER_NODE_LIMIT:
         raise ValueError(
-            f"Invalid max_replicas_per_node {limit}. Valid values are None or an integer in the range of "
-            f"[1, {defaults.MAX_REPLICAS_PER_NODE_LIMIT}]."
+            f"max_replicas_per_node must be from 1 to {defaults.MAX_REPLICAS_PER_NODE_LIMIT}, or None for no limit, "
+            f"not {limit}."
         )

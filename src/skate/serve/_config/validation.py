@@ -92,16 +92,12 @@ def check_route_prefix(value: Any) -> None:
     if value is None:
         return
     if not value.startswith("/"):
-        raise ValueError(
-            f'Got "{value}" for route_prefix. Route prefix must start with "/": write "/{value}".'
-        )
+        raise ValueError(f'route_prefix "{value}" does not start with "/": write "/{value}".')
     if value != "/" and value.endswith("/"):
-        raise ValueError(
-            f'Got "{value}" for route_prefix. Route prefix cannot end with "/": write "{value[:-1]}".'
-        )
+        raise ValueError(f'route_prefix "{value}" ends with "/": write "{value[:-1]}".')
     if "{" in value or "}" in value:
         raise ValueError(
-            f'Got "{value}" for route_prefix. Route prefix may not contain wildcards: routes with parameters belong to '
+            f'route_prefix "{value}" has wildcards, which it may not have: routes with parameters belong to '
             "the application that @serve.ingress takes."
         )
 

@@ -186,8 +186,9 @@ class ControllerState:
                 continue  # validation has compared the routes of one file, which may be about to swap
             if taken is not None and taken == spec.route_prefix and not app.is_deleting:
                 raise ValueError(
-                    f'Prefix {taken} is being used by application "{name}". Failed to deploy application '
-                    f'"{spec.name}": give one of them another route_prefix.'
+                    f'Application "{spec.name}" cannot have the route_prefix {taken}, which belongs to application '
+                    f'"{name}": '
+                    "give one of them another."
                 )
 
     async def wait_until_running(self, name: str) -> str | None:

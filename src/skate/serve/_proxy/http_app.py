@@ -74,7 +74,7 @@ class HttpApp:
         if route is None:
             self.metrics.ended("", "", "", scope.get("method", "WEBSOCKET"), 404, 0.0)
             await self._send_text(
-                kind, send, 404, f"Path '{path}' not found. Ping http://.../-/routes for available routes."
+                kind, send, 404, f"Path '{path}' not found. See /-/routes for the routes of all applications."
             )
             return
         self.ongoing += 1

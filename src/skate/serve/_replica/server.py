@@ -246,8 +246,8 @@ class RequestServer:
                 return
             if is_stream:
                 raise TypeError(
-                    f"Method '{frame.method}' returned a generator. You must use `handle.options(stream=True)` to call "
-                    "generators on a deployment."
+                    f"Method '{frame.method}' returned a generator. Call it through handle.options(stream=True), and "
+                    "iterate over the response."
                 )
             if frame.stream:
                 raise TypeError(

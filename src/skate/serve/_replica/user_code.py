@@ -81,9 +81,7 @@ class UserCode:
                 if (not each.startswith("_") or each == "__call__")
                 and callable(getattr(self.instance, each, None))
             )
-            raise RayServeException(
-                f"Tried to call a method '{name}' that does not exist. Available methods: {known}."
-            )
+            raise RayServeException(f"The deployment has no method {name!r}. It has {', '.join(known)}.")
         return function  # type: ignore[no-any-return]
 
     async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

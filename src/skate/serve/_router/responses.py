@@ -184,7 +184,7 @@ class DeploymentResponse(_Response, Generic[T]):
         """
         if not _skip_asyncio_check and _in_event_loop():
             raise RuntimeError(
-                "Sync methods should not be called from within an `asyncio` event loop. Use `await response` instead."
+                "result() blocks, and should not be called from within an `asyncio` event loop: write `await response`."
             )
         if timeout_s is not None:
             arguments.real("timeout_s", timeout_s, unit="seconds", optional=True)
@@ -265,7 +265,7 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
     def __next__(self) -> T:
         if _in_event_loop():
             raise RuntimeError(
-                "Sync methods should not be called from within an `asyncio` event loop. Use `async for` instead."
+                "next() blocks, and should not be called from within an `asyncio` event loop: write `async for`."
             )
         if self._is_finished:
             raise StopIteration

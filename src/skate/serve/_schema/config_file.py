@@ -133,11 +133,11 @@ class DeploymentSchema(ServeModel):
     def _replicas(self) -> DeploymentSchema:
         number, scaling = self.num_replicas, self.autoscaling_config
         if isinstance(number, str) and number != "auto":
-            raise ValueError(f'`num_replicas` must be an int or "auto", but got: {number}')
+            raise ValueError(f'num_replicas is an integer or "auto", not {number!r}')
         if isinstance(number, int) and self._given("autoscaling_config"):
             raise ValueError(
-                "Manually setting num_replicas is not allowed when autoscaling_config is provided. Leave out "
-                "num_replicas to follow the load, or autoscaling_config for a fixed number."
+                "num_replicas and autoscaling_config exclude each other. Leave out num_replicas to follow the load, or "
+                "autoscaling_config for a fixed number."
             )
         if isinstance(scaling, dict):
             _check_scaling(scaling, auto=number == "auto")
@@ -147,9 +147,7 @@ class DeploymentSchema(ServeModel):
     def _queue(self) -> DeploymentSchema:
         waiting = self.max_queued_requests
         if not _unset(waiting) and waiting != -1 and waiting < 1:
-            raise ValueError(
-                f"max_queued_requests must be -1 (no limit) or a positive integer, got {waiting}."
-            )
+            raise ValueError(f"max_queued_requests must be positive, or -1 for no limit, got {waiting}.")
         return self
 
     @model_validator(mode="after")
@@ -157,21 +155,20 @@ class DeploymentSchema(ServeModel):
         has_bundles = self._given("placement_group_bundles")
         if has_bundles and self._given("max_replicas_per_node"):
             raise ValueError(
-                "Setting max_replicas_per_node is not allowed when placement_group_bundles is provided. Leave out one "
-                "of them."
+                "max_replicas_per_node and placement_group_bundles exclude each other, since the strategy of a "
+                "placement group determines where replicas run. Leave out one of them."
             )
         if self._given("placement_group_bundle_label_selector"):
             selectors = self.placement_group_bundle_label_selector
             if not has_bundles:
                 raise ValueError(
-                    "Setting bundle_label_selector is not allowed when placement_group_bundles is not provided. Give "
+                    "placement_group_bundle_label_selector selects nodes for bundles, and there are none: give "
                     "placement_group_bundles too."
                 )
             if len(selectors) not in (1, len(self.placement_group_bundles)):
                 raise ValueError(
-                    "The `placement_group_bundle_label_selector` list must contain either a single selector (to apply "
-                    "to all bundles) or match the number of `placement_group_bundles`: it has "
-                    f"{len(selectors)}, and there are {len(self.placement_group_bundles)} bundles."
+                    f"placement_group_bundle_label_selector has {len(selectors)} selectors for "
+                    f"{len(self.placement_group_bundles)} bundles: give one for all of them, or one for each."
                 )
         return self
 
@@ -182,12 +179,10 @@ class DeploymentSchema(ServeModel):
         assert self.gang_scheduling_config is not None
         for name, instead in (
             ("max_replicas_per_node", "Leave it out."),
-            ("placement_group_strategy", "Use gang_scheduling_config.gang_placement_strategy instead."),
+            ("placement_group_strategy", "Set its gang_placement_strategy."),
         ):
             if self._given(name):
-                raise ValueError(
-                    f"Setting {name} is not allowed when gang_scheduling_config is provided. {instead}"
-                )
+                raise ValueError(f"{name} has no meaning together with gang_scheduling_config. {instead}")
         size = self.gang_scheduling_config.gang_size
         if isinstance(self.num_replicas, int):
             check_gang_multiple("num_replicas", self.num_replicas, size)
@@ -295,11 +290,11 @@ class ServeApplicationSchema(ServeModel):
     @classmethod
     def _is_an_import_path(cls, value: str) -> str:
         if value.count(":") > 1:
-            raise ValueError(f'Got invalid import path "{value}". An import path may have at most one colon.')
+            raise ValueError(f'The import path "{value}" has several colons: write "module.submodule:app".')
         module, separator, name = value.rpartition(":" if ":" in value else ".")
         if not (module and separator and name):
             raise ValueError(
-                f'Got invalid import path "{value}". Write the module, a colon or a dot, and the name of the '
+                f'The import path "{value}" is incomplete. Write the module, a colon or a dot, and the name of the '
                 'application in it: "module.submodule:app".'
             )
         return value
@@ -316,7 +311,7 @@ class ServeApplicationSchema(ServeModel):
         scaled = [f'"{each.name}"' for each in self.deployments if each.is_autoscaling_configured()]
         if self.external_scaler_enabled and scaled:
             raise ValueError(
-                "external_scaler_enabled is set to True, but the following deployment(s) have autoscaling configured: "
+                "external_scaler_enabled is set to True, but these deployments also scale by themselves: "
                 f"{', '.join(scaled)}. Only one can decide: set external_scaler_enabled to false, or give these "
                 "deployments a fixed num_replicas to start with."
             )
@@ -368,8 +363,8 @@ class ServeDeploySchema(ServeModel):
         routes = (each.route_prefix for each in value if each.route_prefix is not None)
         if twice := _repeated(routes):
             raise ValueError(
-                f"Found duplicate applications for route prefix {twice}. Please ensure each application's "
-                "route_prefix is unique."
+                f"Several applications have the route_prefix {twice}. Please ensure each application's route_prefix is "
+                "unique."
             )
         return value
 
@@ -378,8 +373,9 @@ class ServeDeploySchema(ServeModel):
         for application in self.applications:
             for name in {"host", "port"} & application.model_fields_set:
                 raise ValueError(
-                    f'{name} "{getattr(application, name)}" is set in the config for application '
-                    f"`{application.name}`. Please remove it and set {name} in the top level http_options only."
+                    f'The application "{application.name}" sets {name} to "{getattr(application, name)}", which holds '
+                    "for "
+                    f"all applications. Move it to http_options at the top of the file."
                 )
         return self
 

@@ -163,7 +163,7 @@ class Session:
             )
         if settings is not None and not self.assignment.validates:
             raise ValueError(
-                "`validation_config` was not set on the trainer, but a validation was requested. Give the trainer "
+                "report() was asked to validate the checkpoint, and the trainer has no function for that: give it "
                 "validation_config=ValidationConfig(fn=…)."
             )
         return settings
@@ -246,7 +246,7 @@ class Session:
     def _name_of_uploaded(self, stored: Any) -> str:
         if not isinstance(stored, Checkpoint):
             raise TypeError(
-                "checkpoint_upload_fn must return a `ray.train.Checkpoint`, the one that it has stored, got "
+                "checkpoint_upload_fn must return the Checkpoint that it has stored, got "
                 f"{arguments.shown(stored)}."
             )
         return self._name_of(stored, "checkpoint_upload_fn has returned")

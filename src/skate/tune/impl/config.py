@@ -54,7 +54,7 @@ class CheckpointConfig:
     """Which checkpoints of a trial are saved and kept.
 
     Args:
-        num_to_keep: The number of checkpoints to keep; None for all. The latest is always kept, to resume from.
+        num_to_keep: How many checkpoints to keep; None for all. The latest is always kept, to resume from.
         checkpoint_score_attribute: The metric by which the best checkpoints are kept; None to keep the latest ones.
         checkpoint_score_order: Whether the best checkpoints have the highest ("max") or the lowest ("min") score.
         checkpoint_frequency: The number of steps between two checkpoints of a trainable class; 0 for none. A function

@@ -88,7 +88,9 @@ class warn_if_slow:  # noqa: N801  # Ray's name
     """
 
     DEFAULT_THRESHOLD = float(os.environ.get("TUNE_WARN_THRESHOLD_S", "0.5"))
-    DEFAULT_MESSAGE = "The `{name}` operation took {duration:.3f} s, which may be a performance bottleneck."
+    DEFAULT_MESSAGE = (
+        "`{name}` took {duration:.3f} s. It delays all trials, and so may be a performance bottleneck."
+    )
 
     def __init__(
         self, name: str, threshold: float | None = None, message: str | None = None, disable: bool = False

@@ -138,7 +138,7 @@ def _check_limit(limit: int) -> None:
         raise InvalidQueryError(f"The limit must be a positive integer, got {limit!r}")
     if limit > RAY_MAX_LIMIT_FROM_API_SERVER:
         raise InvalidQueryError(
-            f"Given limit {limit} exceeds the supported limit {RAY_MAX_LIMIT_FROM_API_SERVER}."
+            f"The limit {limit} is too high: at most {RAY_MAX_LIMIT_FROM_API_SERVER} rows can be listed."
         )
 
 

@@ -145,10 +145,7 @@ class Actors:
         """Send `source` the state of the actor, now and on every change."""
         actor = self.table.get(id)
         if actor is None:
-            why = (
-                "The actor does not exist. It might be dead or it's from a different cluster, or from a session "
-                "that is over."
-            )
+            why = "This session has no such actor. It might be dead or it's from a different cluster or session."
             error = failures.actor_died(id, "", "", why)
             self._send(source, m.ActorUpdate(id, DEAD, error=error))
             return
@@ -182,7 +179,7 @@ class Actors:
         if actor is None or actor.state is DEAD:
             return
         actor.no_restart = actor.no_restart or no_restart
-        reason = "The actor is dead because it was killed by `ray.kill`."
+        reason = "The actor is dead: it was killed by `ray.kill`."
         if not no_restart and actor.worker is None and actor.creation is not None:
             return  # it has no process yet, or is restarting already
         if no_restart or actor.worker is None:

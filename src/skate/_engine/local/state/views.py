@@ -305,7 +305,7 @@ class Views:
         namespace, _separator, name = ask.text.partition("\n")
         group = self._machine.groups.find(name, namespace)
         if group is None:
-            raise KeyError(f"Failed to look up placement group with name: {name}")
+            raise KeyError(f"no placement group has the name {name!r}")
         return group.id
 
     # ------------------------------------------------------------ why
