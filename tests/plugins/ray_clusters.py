@@ -24,6 +24,9 @@ OF_THE_MACHINE = frozenset(("labels", "num_cpus", "num_gpus", "object_store_memo
 THREE_NODES = ({"num_cpus": 2}, {"num_cpus": 1}, {"num_cpus": 1})
 ONE_MACHINE = ({"num_cpus": 4, "include_dashboard": True},)  # over which the state API is asked
 
+# Processes of a node that no test needs: the autoscaler, and what sends the output of workers to drivers.
+WITHOUT = {"no_monitor": True, "include_log_monitor": False}
+
 
 class Clusters:
     """Starts clusters when a test needs them, and keeps them for the next test that needs the same.
@@ -46,7 +49,9 @@ class Clusters:
             if not self._fork_workers:
                 self._fork_workers = self._template.enter_context(worker_template())
             ending = ExitStack()
-            made = ending.enter_context(cluster([{**self._fork_workers, **each} for each in nodes]))
+            made = ending.enter_context(
+                cluster([{**WITHOUT, **self._fork_workers, **each} for each in nodes])
+            )
             self._running[key] = ending, made.address
         return self._running[key][1]
 
