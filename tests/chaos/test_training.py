@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(300)]
 
 KILLS, STEPS = 20, 60
 
+Learned = tuple[int, list[bytes]]
+
 
 @pytest.fixture
 def session() -> Iterator[None]:
@@ -59,7 +61,7 @@ def test_workers_killed_at_twenty_random_steps_learn_the_same(seed: int, tmp_pat
     assert strikes.learned(killed) == strikes.learned(undisturbed)
 
 
-def run_on(arena: Arena, folder: Path) -> tuple[int, list[bytes]]:
+def run_on(arena: Arena, folder: Path) -> Learned:
     """Run the program to its end, and return what was learned."""
     driver = arena.start("training.py", folder)
     driver.wait_for("over", patience=120)
@@ -67,13 +69,24 @@ def run_on(arena: Arena, folder: Path) -> tuple[int, list[bytes]]:
     return strikes.learned(Result.from_path(folder / "run"))
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Learned:
+    """What the program learns that nobody disturbs."""
+    arena = Arena()
+    try:
+        return run_on(arena, tmp_path_factory.mktemp("undisturbed"))
+    finally:
+        arena.close()
+
+
 def status(folder: Path) -> str:
     found: str = json.loads((folder / "run" / "run.json").read_text())["status"]
     return found
 
 
-def end_and_go_on(arena: Arena, folder: Path, how: signal.Signals, rng: random.Random) -> None:
-    undisturbed = run_on(arena, folder / "undisturbed")
+def end_and_go_on(
+    arena: Arena, folder: Path, how: signal.Signals, rng: random.Random, undisturbed: Learned
+) -> None:
     disturbed = folder / "disturbed"
     driver = arena.start("training.py", disturbed)
     driver.wait_for(f"step {rng.randrange(2, 30)}", patience=90)
@@ -96,9 +109,9 @@ def end_and_go_on(arena: Arena, folder: Path, how: signal.Signals, rng: random.R
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_program_that_was_ended_goes_on_where_it_was(
-    arena: Arena, tmp_path: Path, how: signal.Signals
+    arena: Arena, tmp_path: Path, how: signal.Signals, undisturbed: Learned
 ) -> None:
-    end_and_go_on(arena, tmp_path, how, random.Random(0))
+    end_and_go_on(arena, tmp_path, how, random.Random(0), undisturbed)
 
 
 @pytest.mark.chaos
@@ -106,6 +119,6 @@ def test_a_program_that_was_ended_goes_on_where_it_was(
 @pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_program_that_was_ended_at_any_step_goes_on_where_it_was(
-    arena: Arena, tmp_path: Path, how: signal.Signals, seed: int
+    arena: Arena, tmp_path: Path, how: signal.Signals, seed: int, undisturbed: Learned
 ) -> None:
-    end_and_go_on(arena, tmp_path, how, random.Random(seed))
+    end_and_go_on(arena, tmp_path, how, random.Random(seed), undisturbed)

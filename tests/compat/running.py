@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pytest
 
 JOBS = Path(__file__).parent / "jobs"
 PATIENCE = 110  # seconds: a job takes a few, most of them for imports
-PATIENCE_SEARCH = 280  # each worker of a search imports a training library
+PATIENCE_SEARCH = 280  # where many workers train
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,20 @@ def skip_without(*packages: str) -> None:
             pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 
-def run_on_skate(name: str, folder: Path, patience: float = PATIENCE) -> Report:
+def run_on_skate(name: str, folder: Path, patience: float = PATIENCE, preload: str = "") -> Report:
     """Run a job in a folder, and return its report; fail if it did not run in Skate's workers.
 
     Args:
         name: The job.
         folder: Where it runs.
         patience: Seconds after which it is taken to hang.
+        preload: Modules that are imported once for all workers, with commas between them.
     """
     job = JOBS / f"{name}_job.py"
     done = subprocess.run(
         [sys.executable, "-m", "skate.cli", "run", str(job)],
         cwd=folder,
+        env={**os.environ, "SKATE_PRELOAD": preload},
         capture_output=True,
         text=True,
         timeout=patience,

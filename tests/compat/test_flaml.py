@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(300)]
 
 
 def test_flaml_searches_in_trials_that_a_scheduler_stops(tmp_path: Path) -> None:
-    report = run_on_skate("flaml", tmp_path, PATIENCE_SEARCH)
+    report = run_on_skate("flaml", tmp_path, PATIENCE_SEARCH, preload="flaml.tune")
     assert len(report.result["losses"]) == 12
     assert report.result["losses"] == report.expected
     assert report.result["best"] == min(report.expected)
@@ -21,7 +21,7 @@ def test_flaml_searches_in_trials_that_a_scheduler_stops(tmp_path: Path) -> None
 
 
 def test_flaml_finds_a_model_for_digits(tmp_path: Path) -> None:
-    report = run_on_skate("flaml_automl", tmp_path, PATIENCE_SEARCH)
+    report = run_on_skate("flaml_automl", tmp_path, PATIENCE_SEARCH, preload="flaml,lightgbm")
     assert report.result["trials"] == report.expected["trials"] == 8
     assert report.result["best loss"] == report.expected["best loss"]
     assert report.result["accuracy"] > 0.5

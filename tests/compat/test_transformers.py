@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(300)]
 
 
 def test_transformers_finds_the_best_learning_rate(tmp_path: Path) -> None:
-    report = run_on_skate("transformers", tmp_path, PATIENCE_SEARCH)
+    report = run_on_skate("transformers", tmp_path, PATIENCE_SEARCH, preload="transformers.trainer")
     assert report.result["rates"] == report.expected["rates"]
     assert report.result["best"] == report.expected["best"] > 0.9
     assert report.result["rate"] > 1e-5

@@ -14,7 +14,7 @@ import pytest
 
 import skate
 from tests.contract.support import PATIENCE, Counter, eventually
-from tests.plugins.sessions import Arguments, Start
+from tests.plugins.sessions import NUM_CPUS, Arguments, Start
 
 
 @skate.remote
@@ -69,7 +69,7 @@ def test_init_twice_is_allowed_when_asked(fresh: Start) -> None:
 
 
 def test_init_after_shutdown_starts_a_new_session(fresh: Start) -> None:
-    for cpus in (1, 2):
+    for cpus in (NUM_CPUS, 2):
         fresh(num_cpus=cpus)
         assert skate.cluster_resources()["CPU"] == cpus
         assert skate.get(echo.remote(cpus)) == cpus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -202,12 +203,13 @@ def test_init_sets_the_namespace_of_the_job(fresh: Start) -> None:
 
 def test_names_are_forgotten_at_shutdown(fresh: Start) -> None:
     fresh(namespace="mine", num_cpus=2)
-    counter = Counter.options(name="forgotten", lifetime="detached").remote()
+    name = f"forgotten-{uuid.uuid4()}"  # on Ray, it lives as long as its cluster
+    counter = Counter.options(name=name, lifetime="detached").remote()
     skate.get(counter.read.remote())
     skate.shutdown()
-    fresh(namespace="mine", num_cpus=3)  # on Ray, another cluster
+    fresh(namespace="mine")  # on Ray, another cluster
     with pytest.raises(ValueError, match="forgotten"):
-        skate.get_actor("forgotten")
+        skate.get_actor(name)
 
 
 @pytest.mark.parametrize(("default", "survives"), [("detached", True), ("non_detached", False)])

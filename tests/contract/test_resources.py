@@ -16,6 +16,20 @@ from tests.plugins.sessions import Start
 
 pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.one_machine]
 
+# Kinds of accelerators that are plain resources: the variable that shows a process its devices, and how it names them.
+ACCELERATORS = {
+    "RBLN": ("RBLN_DEVICES", ""),
+    "FURIOSA": ("FURIOSA_DEVICES", "npu:"),
+    "MBLT": ("QBRUNTIME_VISIBLE_DEVICES", ""),
+    "TTNPU": ("TT_VISIBLE_DEVICES", ""),
+}
+# A machine for several tests: on Ray, each other one is a cluster more.
+EQUIPPED: dict[str, Any] = {
+    "num_gpus": 1,
+    "labels": {"zone": "north"},
+    "resources": {"license": 1, **dict.fromkeys(ACCELERATORS, 2)},
+}
+
 
 @skate.remote
 class Holder:
@@ -190,30 +204,13 @@ def test_memory_is_a_resource() -> None:
     skate.get(ref)
 
 
-def test_custom_resources_limit_who_runs(fresh: Start) -> None:
-    fresh(resources={"license": 1})
-    assert skate.cluster_resources()["license"] == 1
-    holder = Holder.options(resources={"license": 1}).remote()
-    skate.get(holder.ping.remote())
-    ref = assigned.options(resources={"license": 0.5}).remote()
-    assert skate.wait([ref], timeout=0) == ([], [ref])
-    skate.kill(holder)
-    assert skate.get(ref)["license"] == 0.5
-
-
 def test_gpus_are_handed_out_one_by_one(fresh: Start) -> None:
-    fresh(num_gpus=2)
-    holders = [Holder.options(num_gpus=1).remote() for _ in range(2)]
+    fresh(num_gpus=3)
+    holders = [Holder.options(num_gpus=1).remote() for _ in range(3)]
     ids = skate.get([holder.gpus.remote() for holder in holders])
-    assert sorted(int(i) for (i,) in ids) == [0, 1]
+    assert sorted(int(i) for (i,) in ids) == [0, 1, 2]
     visible = skate.get([holder.visible.remote() for holder in holders])
     assert visible == [str(i) for (i,) in ids]
-
-
-def test_a_gpu_may_be_shared_in_fractions(fresh: Start) -> None:
-    fresh(num_gpus=1)
-    holders = [Holder.options(num_gpus=0.5).remote() for _ in range(2)]
-    assert skate.get([holder.visible.remote() for holder in holders]) == ["0", "0"]
 
 
 def test_a_task_with_several_gpus_sees_them_all(fresh: Start) -> None:
@@ -226,8 +223,25 @@ def test_a_task_with_several_gpus_sees_them_all(fresh: Start) -> None:
     assert len(skate.get(visible.remote()).split(",")) == 2
 
 
+def test_custom_resources_limit_who_runs(fresh: Start) -> None:
+    fresh(**EQUIPPED)
+    assert skate.cluster_resources()["license"] == 1
+    holder = Holder.options(resources={"license": 1}).remote()
+    skate.get(holder.ping.remote())
+    ref = assigned.options(resources={"license": 0.5}).remote()
+    assert skate.wait([ref], timeout=0) == ([], [ref])
+    skate.kill(holder)
+    assert skate.get(ref)["license"] == 0.5
+
+
+def test_a_gpu_may_be_shared_in_fractions(fresh: Start) -> None:
+    fresh(**EQUIPPED)
+    holders = [Holder.options(num_gpus=0.5).remote() for _ in range(2)]
+    assert skate.get([holder.visible.remote() for holder in holders]) == ["0", "0"]
+
+
 def test_the_accelerator_ids_are_in_the_runtime_context(fresh: Start) -> None:
-    fresh(num_gpus=1)
+    fresh(**EQUIPPED)
 
     @skate.remote(num_gpus=1)
     def ids() -> dict[str, list[str]]:
@@ -237,20 +251,14 @@ def test_the_accelerator_ids_are_in_the_runtime_context(fresh: Start) -> None:
 
 
 def test_accelerators_named_as_resources_are_handed_out_one_by_one(fresh: Start) -> None:
-    kinds = {
-        "RBLN": ("RBLN_DEVICES", ""),
-        "FURIOSA": ("FURIOSA_DEVICES", "npu:"),
-        "MBLT": ("QBRUNTIME_VISIBLE_DEVICES", ""),
-        "TTNPU": ("TT_VISIBLE_DEVICES", ""),
-    }
-    fresh(resources=dict.fromkeys(kinds, 2))
+    fresh(**EQUIPPED)
 
     @skate.remote(num_cpus=0)
     class Owner:
         def devices(self, kind: str, variable: str) -> tuple[list[str], str]:
             return skate.get_runtime_context().get_accelerator_ids()[kind], os.environ[variable]
 
-    for kind, (variable, prefix) in kinds.items():
+    for kind, (variable, prefix) in ACCELERATORS.items():
         owners = [Owner.options(resources={kind: 1}).remote() for _ in range(2)]
         found = skate.get([owner.devices.remote(kind, variable) for owner in owners])
         assert sorted(found) == [(["0"], f"{prefix}0"), (["1"], f"{prefix}1")]
@@ -263,7 +271,7 @@ def test_a_device_that_processes_cannot_share_is_not_split(kind: str) -> None:
 
 
 def test_the_gpu_of_a_task_is_free_for_the_next(fresh: Start) -> None:
-    fresh(num_gpus=1)
+    fresh(**EQUIPPED)
 
     @skate.remote(num_gpus=1)
     def ids() -> list[Any]:
@@ -274,7 +282,7 @@ def test_the_gpu_of_a_task_is_free_for_the_next(fresh: Start) -> None:
 
 
 def test_labels_of_init_are_labels_of_the_node(fresh: Start) -> None:
-    fresh(labels={"zone": "north"})
+    fresh(**EQUIPPED)
     (node,) = skate.nodes()
     assert node["Labels"]["zone"] == "north"
 
@@ -286,7 +294,7 @@ def test_labels_of_init_are_labels_of_the_node(fresh: Start) -> None:
 
 
 def test_a_label_selector_that_fits_lets_the_task_run(fresh: Start) -> None:
-    fresh(labels={"zone": "north"})
+    fresh(**EQUIPPED)
     for wanted in ("north", "in(north, south)", "!west", "!in(west, east)"):
         skate.get(assigned.options(label_selector={"zone": wanted}).remote())
 

@@ -18,6 +18,7 @@ from tests.conftest import LeakWatch
 from tests.plugins.ray_clusters import OF_THE_MACHINE, ONE_MACHINE, THREE_NODES, Clusters
 
 NUM_CPUS = 4
+USUAL_ON_RAY = {"num_cpus": NUM_CPUS, "num_gpus": 0}  # what the clusters have that most tests use
 NOT_RUN = "not run: "  # begins the reason of a gap whose test would hang the run, or end it
 
 _failed = pytest.StashKey[bool]()
@@ -86,7 +87,8 @@ def init_arguments(engine_name: str, clusters: Clusters) -> Arguments:
     def complete(given: dict[str, Any], *, one_machine: bool = False) -> dict[str, Any]:
         if engine_name != "ray":
             return {"engine": engine_name, "num_cpus": NUM_CPUS, **given}
-        node = {key: value for key, value in given.items() if key in OF_THE_MACHINE}
+        machine = {key: value for key, value in given.items() if key in OF_THE_MACHINE}
+        node = {key: value for key, value in machine.items() if value != USUAL_ON_RAY.get(key)}
         arguments = {key: value for key, value in given.items() if key not in OF_THE_MACHINE}
         usual = ONE_MACHINE if one_machine else THREE_NODES
         nodes = ({"num_cpus": NUM_CPUS, **node},) if node else usual

@@ -1,14 +1,19 @@
-"""Every example of a strategy runs, its model learns, and it learns what one process learns."""
+"""Every example of a strategy runs, its model learns, and it learns what one process learns.
+
+One runs as a program of its own. The others run in this process, where torch is loaded, and in one session.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -24,8 +29,8 @@ Learned = Callable[[int], Weights]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Callable[..., str]:
-    """Run an example to its end, and return what it printed."""
+def run_as_program(tmp_path: Path) -> Callable[..., str]:
+    """Run an example to its end in a process of its own, and return what it printed."""
 
     def go(name: str, *arguments: str) -> str:
         done = subprocess.run(
@@ -43,6 +48,29 @@ def run(tmp_path: Path) -> Callable[..., str]:
     return go
 
 
+@pytest.fixture
+def run(
+    engine: str,
+    example: Callable[[str], ModuleType],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., str]:
+    """Run an example in the session of this module, and return what it printed."""
+    example("tiny_lm")
+    monkeypatch.chdir(tmp_path)
+
+    def go(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, "--storage", str(tmp_path), *arguments])
+        capsys.readouterr()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the frameworks, about themselves
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return go
+
+
 def kept_in(printed: str) -> list[Path]:
     return [Path(each) for each in re.findall(r"^kept in (.*)$", printed, flags=re.MULTILINE)]
 
@@ -55,8 +83,8 @@ def assert_learned(printed: str) -> None:
         assert float(last) < 3
 
 
-def test_ddp(run: Callable[..., str], learned_alone: Learned) -> None:
-    printed = run("ddp.py")
+def test_ddp_as_a_program(run_as_program: Callable[..., str], learned_alone: Learned) -> None:
+    printed = run_as_program("ddp.py")
     assert_learned(printed)
     (kept,) = kept_in(printed)
     assert_equal(torch.load(kept / "model.pt"), learned_alone(STEPS))
