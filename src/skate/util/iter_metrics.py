@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
 
 __all__ = ["MetricsContext", "SharedMetrics"]
+
+_SAVED: Final = ("counters", "info")
 
 
 class _Timer:
@@ -31,6 +34,7 @@ class _Timer:
         return self.total / self.count if self.count else 0.0
 
 
+@dataclass
 class MetricsContext:
     """Metrics that the functions of an iterator can access through `LocalIterator.get_metrics()`.
 
@@ -41,22 +45,22 @@ class MetricsContext:
         current_actor: The actor that produced the current item, for items from `gather_async`.
     """
 
-    def __init__(self) -> None:
-        self.counters: defaultdict[str, int] = defaultdict(int)
-        self.timers: defaultdict[str, _Timer] = defaultdict(_Timer)
-        self.info: dict[str, Any] = {}
-        self.current_actor: Any = None
+    counters: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    timers: defaultdict[str, _Timer] = field(default_factory=lambda: defaultdict(_Timer))
+    info: dict[str, Any] = field(default_factory=dict)
+    current_actor: Any = None
 
     def save(self) -> dict[str, Any]:
-        """Return the counters and info as a dictionary; timers are reset by `restore`."""
-        return {"counters": dict(self.counters), "info": dict(self.info), "timers": None}
+        """Return a copy of the counters and info, without the timers."""
+        return {name: dict(getattr(self, name)) for name in _SAVED}
 
     def restore(self, values: dict[str, Any]) -> None:
-        """Restore the values that `save` returned."""
-        self.counters.clear()
-        self.counters.update(values["counters"])
+        """Restore the values that `save` returned, and reset the timers."""
         self.timers.clear()
-        self.info = dict(values["info"])
+        for name in _SAVED:
+            current = getattr(self, name)
+            current.clear()
+            current.update(values[name])
 
 
 class SharedMetrics:
@@ -67,18 +71,21 @@ class SharedMetrics:
         parents: References that must point to the same metrics.
     """
 
+    metrics: MetricsContext
+
     def __init__(
         self, metrics: MetricsContext | None = None, parents: list[SharedMetrics] | None = None
     ) -> None:
-        self.parents = parents or []
-        self.metrics = metrics or MetricsContext()
-        self.set(self.metrics)
+        self.parents = list(parents or ())
+        self.set(metrics or MetricsContext())
 
     def set(self, metrics: MetricsContext) -> None:
-        """Point to other metrics, together with the parents."""
-        self.metrics = metrics
-        for parent in self.parents:
-            parent.set(metrics)
+        """Point to other metrics, together with all ancestors."""
+        waiting = [self]
+        while waiting:
+            reference = waiting.pop()
+            reference.metrics = metrics
+            waiting += reference.parents
 
     def get(self) -> MetricsContext:
         """Return the metrics."""
