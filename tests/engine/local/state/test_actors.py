@@ -161,7 +161,7 @@ def test_a_name_is_taken_once(world: World) -> None:
     driver, other = world.driver(), world.driver()
     driver.create(name="amy")
     other.create(name="amy")
-    with pytest.raises(ValueError, match=r"The name amy .* is already taken"):
+    with pytest.raises(ValueError, match="The name amy is already taken"):
         other.answered()
     assert len(world.machine.actors.table) == 1
 

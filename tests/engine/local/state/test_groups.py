@@ -97,7 +97,7 @@ def test_a_name_of_a_group_is_taken_once(world: World) -> None:
         driver.answered()
     assert driver.ask(Question.GROUP_BY_NAME, text="\ng") == group
     driver.say(m.RemoveGroup(group))
-    with pytest.raises(ValueError, match="Failed to look up"):
+    with pytest.raises(ValueError, match="no placement group has the name"):
         driver.ask(Question.GROUP_BY_NAME, text="\ng")
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from skate._engine.local.state.records import IDLE, LEASED, LEAVING
-from skate._engine.local.state.scheduler import IDLE_WORKER_TIMEOUT_S, MAX_TASKS_AHEAD, RECALL_TIMEOUT_S
+from skate._engine.local.state.scheduler import IDLE_WORKER_TIMEOUT_S
 from skate._engine.local.state.starts import KILLED, MAX_START_FAILURES
+from skate._engine.local.state.tasks_ahead import MAX_TASKS_AHEAD, RECALL_TIMEOUT_S
 from skate._engine.local.wire import messages as m
 from skate.exceptions import RaySystemError, RuntimeEnvSetupError, WorkerCrashedError
 from tests.engine.local.state.world import Process, Worker, World, result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from skate._base.object_ref import SHARED
@@ -24,17 +25,12 @@ from skate._engine.local.state.records import (
     Template,
 )
 from skate._engine.local.state.starts import Starts
+from skate._engine.local.state.tasks_ahead import RECALL_TIMEOUT_S, TasksAhead, update_mean
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-LONG_TASK_S = 0.025  # tasks with a longer mean duration are not sent ahead
-WORK_AHEAD_S = 0.010  # seconds of work that a worker should have beside the task that it runs
-MAX_TASKS_AHEAD = 16  # tasks that a worker may have at a time
-RECALL_TIMEOUT_S = 0.005  # the shortest time that a task runs until those behind it are recalled
-WORTH_RECALLING_S = 0.002  # seconds of work that are recalled for an idle worker
-RECALL_PAUSE_S = 0.001  # seconds between two rounds of such recalls
 IDLE_WORKER_TIMEOUT_S = 60.0  # seconds to keep an idle worker beyond the number of CPUs
 OVER = "was submitted by a worker whose job has ended."  # why a task can never run
 
@@ -51,8 +47,7 @@ class Scheduler:
         self._last_template = 0
         self.waiting: dict[SchedulingClass, None] = {}  # classes with queued tasks
         self._idle: dict[Key, list[Peer]] = {}
-        self._ahead: dict[int, Peer] = {}  # workers with tasks that wait behind another
-        self._last_recall = -RECALL_PAUSE_S
+        self._ahead = TasksAhead(machine)
         # Cancelled by force on a worker with other tasks, and since when.
         self._force_cancelled: list[tuple[float, Task]] = []
         self.groups_wait = False  # whether placement groups wait for resources
@@ -143,7 +138,7 @@ class Scheduler:
                 self._place(cls)
                 if not cls.queue:
                     del waiting[cls]
-        if self._ahead and any(self._idle.values()):
+        if self._ahead:
             self._recall_for_idle()
 
     def _place(self, cls: SchedulingClass) -> None:
@@ -173,58 +168,15 @@ class Scheduler:
             peer.head_since = self._machine.now
             self._run(peer, task)
         if queue and cls.leased and queue[0].template.per_worker > 1 and not self._others_first(cls):
-            self._send_ahead(cls)
+            self._ahead.send(cls, partial(self._run_next, cls))
 
-    def _send_ahead(self, cls: SchedulingClass) -> None:
-        """Give short tasks to busy workers ahead of time, so that they need not wait for the next one."""
-        queue = cls.queue
-        most = queue[0].template.per_worker // 2
-        peers = [
-            peer
-            for peer in cls.leased.values()
-            if len(peer.tasks) <= most
-            and not peer.blocked
-            and peer.state is LEASED
-            and not self._is_late(peer)
-        ]
-        if len(peers) > 1:
-            peers.sort(key=_count_tasks)
-        for number, peer in enumerate(peers):
-            count = len(peer.tasks)
-            share = count + -(-len(queue) // (len(peers) - number))
-            while count < share and count < queue[0].template.per_worker:
-                self._run(peer, queue.popleft())
-                count += 1
-            if count > 1:
-                self._ahead[peer.number] = peer
-            if not queue:
-                return
-
-    def _is_late(self, peer: Peer) -> bool:
-        """Return whether a worker runs a long task, or one that takes much longer than others of its function."""
-        for task in peer.tasks.values():
-            mean = task.template.mean
-            limit = max(RECALL_TIMEOUT_S, 2 * mean)
-            return mean >= LONG_TASK_S or self._machine.now - peer.head_since >= limit
-        return False
+    def _run_next(self, cls: SchedulingClass, peer: Peer) -> None:
+        self._run(peer, cls.queue.popleft())
 
     def _recall_for_idle(self) -> None:
-        """Recall tasks that wait behind others, if idle workers can run them: from one worker for each idle one."""
-        now = self._machine.now
-        if now - self._last_recall < RECALL_PAUSE_S:  # the tasks of the last one are on their way
-            return
-        self._last_recall = now
-        idle = {key: len(peers) for key, peers in self._idle.items()}
-        for peer in sorted(self._ahead.values(), key=_count_tasks, reverse=True):
-            cls = peer.lease
-            if cls is None or cls.queue or not idle.get(cls.key) or self._pool_for(cls) is None:
-                continue
-            tasks = iter(peer.tasks.values())
-            next(tasks)  # is running
-            if sum(task.template.mean for task in tasks) >= WORTH_RECALLING_S:
-                idle[cls.key] -= 1
-                del self._ahead[peer.number]
-                self._send(peer.number, m.Recall())
+        idle = {key: len(peers) for key, peers in self._idle.items() if peers}
+        if idle:
+            self._ahead.recall_for(idle, lambda cls: self._pool_for(cls) is not None)
 
     def _pool_for(self, cls: SchedulingClass) -> Pool | None:
         """Return the pool that can run the next task of the class now."""
@@ -328,7 +280,7 @@ class Scheduler:
     def task_over(self, peer: Peer, task: Task, seconds: float, *, leaves: bool = False) -> None:
         """Handle the end of a task: give the worker the next one, or end its lease."""
         cls = task.template.cls
-        self._update_mean(task.template, seconds)
+        update_mean(task.template, seconds)
         peer.head_since = self._machine.now
         if leaves:
             self.retire(peer)
@@ -337,7 +289,7 @@ class Scheduler:
                 self._machine.tasks.requeue(unstarted, front=True)
             return
         if len(peer.tasks) <= 1:
-            self._ahead.pop(peer.number, None)
+            self._ahead.forget(peer)
         if peer.tasks:
             if cls.queue and len(peer.tasks) <= cls.queue[0].template.per_worker // 2:
                 self._changed = True
@@ -357,18 +309,6 @@ class Scheduler:
         self._end_lease(peer)
         if peer.state is LEASED:
             self._add_idle(peer)
-
-    @staticmethod
-    def _update_mean(template: Template, seconds: float) -> None:
-        template.samples += 1
-        if template.samples == 1:
-            mean = seconds
-        elif template.samples < 4:
-            mean = max(template.mean, seconds)
-        else:
-            mean = template.mean + (seconds - template.mean) * 0.1
-        template.mean = mean
-        template.per_worker = _tasks_per_worker(mean)
 
     def _others_first(self, cls: SchedulingClass) -> bool:
         """Return whether an older task or a placement group waits, which a long queue must not starve."""
@@ -396,7 +336,7 @@ class Scheduler:
         self._forget_idle(peer)
         if peer.state is STARTING:
             self.starts.ended(peer)
-        self._ahead.pop(peer.number, None)
+        self._ahead.forget(peer)
         if peer.state is not ACTOR:
             peer.state = LEAVING
         self._changed = True
@@ -442,21 +382,15 @@ class Scheduler:
             task = peer.tasks.pop(id, None)
             if task is not None:
                 self._machine.tasks.requeue(task, front=True)
-        if len(peer.tasks) <= 1:  # else more were sent while these were being returned
-            self._ahead.pop(source, None)
-        elif peer.state is LEASED:
-            self._ahead[source] = peer
+        self._ahead.watch(peer)  # more may have been sent while these were being returned
         if not peer.tasks and peer.lease is not None:
             self._continue_lease(peer, peer.lease)
 
     def tick(self) -> None:
         """Recall tasks that wait behind a long one, kill force-cancelled tasks, and end idle workers."""
         now = self._machine.now
-        for number, peer in list(self._ahead.items()):
-            if self._is_late(peer):
-                del self._ahead[number]
-                self._send(number, m.Recall())
-        if self._ahead and any(self._idle.values()):
+        if self._ahead:
+            self._ahead.recall_late()
             self._recall_for_idle()
         if self._force_cancelled:
             self._kill_force_cancelled(now)
@@ -510,23 +444,6 @@ class Scheduler:
     def idle_workers(self) -> list[Peer]:
         """Return the idle workers."""
         return [peer for idle in self._idle.values() for peer in idle]
-
-
-def _count_tasks(peer: Peer) -> int:
-    return len(peer.tasks)
-
-
-def _tasks_per_worker(mean: float) -> int:
-    """Return how many tasks of some seconds a worker may have at a time.
-
-    The time from the end of a task to the start of the next one would be lost otherwise: a millisecond if many workers
-    are busy, and more while programs submit thousands of tasks.
-    """
-    if mean >= LONG_TASK_S:
-        return 1
-    if mean * MAX_TASKS_AHEAD <= WORK_AHEAD_S:
-        return MAX_TASKS_AHEAD
-    return 1 + max(1, int(WORK_AHEAD_S / mean))
 
 
 def _take_without_handle(idle: list[Peer], actor: Actor) -> Peer | None:

@@ -138,9 +138,9 @@ def _check_workers(world: Simulation, machine: Machine) -> None:
                 raise Violation(f"worker {peer.number} is an ACTOR without one, or without its resources")
         elif state is LEAVING and (peer.grant is not None or peer.lease is not None):
             raise Violation(f"worker {peer.number} is LEAVING with resources")
-        if state is not LEASED and state is not ACTOR and peer.number in scheduler._ahead:
+        if state is not LEASED and state is not ACTOR and peer in scheduler._ahead:
             raise Violation(f"worker {peer.number} is {state} and has tasks ahead")
-        if state is LEASED and len(peer.tasks) > 1 and peer.number not in scheduler._ahead:
+        if state is LEASED and len(peer.tasks) > 1 and peer not in scheduler._ahead:
             _check_recalled(world, peer)
     if not scheduler.classes.keys() >= {_class_key(cls) for cls in scheduler.waiting}:
         raise Violation("a class was forgotten though tasks of it wait")
