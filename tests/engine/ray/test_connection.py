@@ -150,12 +150,23 @@ def test_an_address_without_a_cluster_is_a_connection_error(form: str) -> None:
 
 
 class TestRayClient:
-    """What works over Ray Client, from outside of the cluster."""
+    """What works over Ray Client, from outside of the cluster, in one session: each starts a server on the cluster."""
+
+    @pytest.fixture
+    def no_session_stays(self) -> None:
+        """Leave the session to the next test."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def session_ends(cls) -> Iterator[None]:
+        yield
+        skate.shutdown()
 
     @pytest.fixture(autouse=True)
     def session(self, with_client: tuple[str, str]) -> None:
-        # From outside of the cluster, which does not know this file.
-        skate.init(with_client[1], runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
+        if not skate.is_initialized():
+            # From outside of the cluster, which does not know this file.
+            skate.init(with_client[1], runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
 
     def test_tasks_objects_and_references(self) -> None:
         assert skate.get([double.remote(i) for i in range(3)]) == [0, 2, 4]
