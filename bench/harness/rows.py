@@ -431,6 +431,22 @@ ROWS: tuple[Row, ...] = (
         alone=True,
     ),
     Row(
+        name="state_tracking_tasks",
+        title="tasks: fewer of them because they are recorded",
+        program="state_tracking",
+        unit="%",
+        bar=Bar(need=3, dream=1, absolute=True),
+        alone=True,
+    ),
+    Row(
+        name="state_tracking_calls",
+        title="actor calls: fewer of them because they are recorded",
+        program="state_tracking",
+        unit="%",
+        bar=Bar(need=3, dream=1, absolute=True),
+        alone=True,
+    ),
+    Row(
         name="dashboard_open",
         title="tasks: fewer of them while a page of the dashboard is open",
         program="dashboard",

@@ -239,7 +239,7 @@ def test_a_chain_of_tasks_in_a_removed_group_fails_once_each(world: World) -> No
     first = driver.submit(template)
     second = driver.submit(template, needs=[result(first)])
     driver.say(m.RemoveGroup(next(iter(world.machine.groups.table))))
-    rows = [row["task_id"] for row in world.machine.tasks.history]
+    rows = [id for id, *_ in world.machine.tasks.history]
     assert len(rows) == 2
     assert set(rows) == {first, second}
 

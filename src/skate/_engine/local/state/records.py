@@ -140,6 +140,11 @@ class Template:
         self.impossible = impossible
 
 
+# A finished task in the history: id, template, job, state, created, started, seconds, number and pid of its worker,
+# attempt, class of its error, and parent.
+FinishedTask = tuple[bytes, TaskTemplate, bytes, str, float, float, float, int, int, int, str, bytes]
+
+
 class Task:
     """A submitted task, or the creation of an actor."""
 

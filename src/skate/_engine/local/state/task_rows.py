@@ -7,25 +7,26 @@ from typing import Any
 from skate._base import ids
 from skate._base.ids import CREATION
 from skate._engine.common.states import ALIVE, DEAD
-from skate._engine.local.state.records import Task
+from skate._engine.local.state.records import FinishedTask, Task
 from skate._engine.local.wire import messages as m
 
 Row = dict[str, Any]
 
 
-def finished_row(past: dict[str, Any]) -> Row:
+def finished_row(past: FinishedTask) -> Row:
     """Return the row of a finished task from its record in the history."""
+    id, spec, job, state, created, started, seconds, worker, pid, attempt, error, parent = past
     return {
-        **_spec_facts(past["task_id"], past["template"], past["job"]),
-        "state": past["state"],
-        "created": past["created"],
-        "started": past["started"],
-        "ended": past["started"] + past["seconds"],
-        "worker_id": past["worker"],
-        "worker_pid": past["pid"],
-        "attempt_number": past["attempt"],
-        "error_type": past["error"] or None,
-        "parent_task_id": past["parent"],
+        **_spec_facts(id, spec, job),
+        "state": state,
+        "created": created,
+        "started": started,
+        "ended": started + seconds,
+        "worker_id": worker,
+        "worker_pid": pid,
+        "attempt_number": attempt,
+        "error_type": error or None,
+        "parent_task_id": parent,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from skate._base import ids
 from skate._base.object_ref import ERROR
@@ -11,7 +11,7 @@ from skate._engine.common import failures
 from skate._engine.common.states import FAILED, FINISHED, QUEUED, RUNNING, TASK_HISTORY, WAITING
 from skate._engine.local.session.task_progress import run_id
 from skate._engine.local.state import exits
-from skate._engine.local.state.records import HOST, Object, Peer, Task
+from skate._engine.local.state.records import HOST, FinishedTask, Object, Peer, Task
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Tasks:
         self._machine = machine
         self._send = machine.send
         self.table: dict[bytes, Task] = {}
-        self.history: deque[dict[str, Any]] = deque(maxlen=TASK_HISTORY)
+        self.history: deque[FinishedTask] = deque(maxlen=TASK_HISTORY)
         self.counts: dict[str, int] = {}  # finished tasks by state, with those that are no longer kept
         self._sequence = 0
         self.memory_retries: dict[bytes, int] = {}  # retries of a task after memory ran out
@@ -250,21 +250,24 @@ class Tasks:
     def record(self, task: Task, state: str, seconds: float, peer: Peer | None, failed: str) -> None:
         """Add a finished task to the history, for the state API and the timeline."""
         self.counts[state] = self.counts.get(state, 0) + 1
+        template = task.template
+        number, pid = (0, 0) if peer is None else (peer.number, peer.pid)
+        # A plain tuple, because every task pays for this and few are ever looked at.
         self.history.append(
-            {
-                "task_id": task.id,
-                "template": task.template.spec,
-                "state": state,
-                "created": task.created,
-                "started": task.started,
-                "seconds": seconds,
-                "worker": peer.number if peer is not None else 0,
-                "pid": peer.pid if peer is not None else 0,
-                "attempt": task.attempt,
-                "error": failed,
-                "parent": task.parent,
-                "job": task.template.cls.job,
-            }
+            (
+                task.id,
+                template.spec,
+                template.cls.job,
+                state,
+                task.created,
+                task.started,
+                seconds,
+                number,
+                pid,
+                task.attempt,
+                failed,
+                task.parent,
+            )
         )
 
     # ------------------------------------------------------------ failures of workers
