@@ -70,7 +70,6 @@ def show(
             read.
         keep: Whether a notebook keeps the last view. A terminal never does.
         logs_end: Whether the log gets a line at the end, if it has one of the work already.
-
         max_log_interval: The most seconds between two lines in the log.
 
     Returns:
