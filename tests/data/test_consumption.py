@@ -153,7 +153,7 @@ def test_a_dataset_that_is_kept_is_not_made_again(tmp_path: Any) -> None:
 def test_other_libraries_get_the_rows() -> None:
     ds = numbers(6, blocks=2)
     assert ds.to_pandas()["id"].tolist() == list(range(6))
-    with pytest.raises(ValueError, match="limit of 5"):
+    with pytest.raises(ValueError, match="more than 5 rows, the limit"):
         ds.to_pandas(limit=5)
 
 

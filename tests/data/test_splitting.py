@@ -63,7 +63,7 @@ def test_train_and_test_with_the_same_shares_of_a_column() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda ds: ds.split(0), "not positive"),
+        (lambda ds: ds.split(0), "n must be positive"),
         (lambda ds: ds.split_at_indices([]), "length 1"),
         (lambda ds: ds.split_at_indices([3, 1]), "sorted"),
         (lambda ds: ds.split_proportionately([0.5, 0.6]), "less than 1"),

@@ -94,7 +94,7 @@ def test_a_batch_goes_in_and_out_whole_or_not_at_all(small: Queue) -> None:
     small.put(0)
     with pytest.raises(Full, match="2 items: the queue holds 1 of at most 2"):
         small.put_nowait_batch([1, 2])
-    with pytest.raises(Empty, match=r"2 items .* size 1"):
+    with pytest.raises(Empty, match="holds only 1 of 2 items"):
         small.get_nowait_batch(2)
     assert small.get_nowait_batch(0) == []
     assert small.get_nowait_batch(1) == [0]

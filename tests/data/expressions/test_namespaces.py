@@ -127,7 +127,7 @@ def test_lists_of_one_length_sort_and_flatten_too() -> None:
 
 @pytest.mark.parametrize(("option", "value"), [("order", "up"), ("null_placement", "middle")])
 def test_a_sort_has_the_options_there_are(option: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{option} must be .*, got '{value}'"):
+    with pytest.raises(ValueError, match=f"{option} is .*, not '{value}'"):
         col("c").list.sort(**{option: value})
 
 

@@ -84,7 +84,7 @@ class ListNamespace:
     ) -> KernelExpr:
         """Sort the elements of each list."""
         if order not in ("ascending", "descending"):
-            raise ValueError(f"list.sort: order must be 'ascending' or 'descending', got {order!r}")
+            raise ValueError(f"list.sort: order is 'ascending' or 'descending', not {order!r}")
         if null_placement not in ("at_start", "at_end"):
             raise ValueError(f"list.sort: null_placement is 'at_start' or 'at_end', not {null_placement!r}")
         return KernelExpr(_sort, (self._expr,), method="list.sort", options=(order, null_placement))
