@@ -77,9 +77,9 @@ def method(*args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs and callable(args[0]):  # without parentheses
         return args[0]
     if args or not kwargs:
+        allowed = ", ".join(MethodOptions.RULES)
         raise ValueError(
-            "Give @method options by keyword, as in @method(num_returns=2). It takes "
-            f"{', '.join(MethodOptions.RULES)}."
+            f"Give @method options by keyword, as in @method(num_returns=2). It takes {allowed}."
         )
     options = MethodOptions.parse(kwargs)
 
@@ -207,11 +207,7 @@ class ActorClass(Generic[T]):
         options = template.options
         if options.name == "":
             raise ValueError("Actor name cannot be an empty string.")
-        if options.namespace == "":
-            raise ValueError(
-                'A namespace cannot be the empty string "". Leave it out, or pass None, for the namespace of the '
-                "session."
-            )
+        _check_namespace(options.namespace)
         check_options(self.__qualname__, options)
         engine = engines.current()
         created = engine.create_actor(template, args, kwargs)
@@ -344,8 +340,8 @@ class ActorHandle(Generic[T]):
         from skate._base.html_tables import facts_html  # only notebooks need it
 
         methods = ", ".join(sorted(name for name in self._ray_methods if not name.startswith("_")))
-        facts = {"class": self._ray_class_name, "id": self._ray_actor_id.hex(), "methods": methods or None}
-        return facts_html("Actor", facts)
+        id = self._ray_actor_id.hex()
+        return facts_html("Actor", {"class": self._ray_class_name, "id": id, "methods": methods or None})
 
     def __reduce__(self) -> tuple[Any, ...]:
         keep = self._ray_keep
@@ -488,10 +484,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
         raise TypeError(f"The name of an actor is a string, got {name!r} ({type(name).__name__}).")
     if namespace is not None and not isinstance(namespace, str):
         raise TypeError(f"namespace must be None or a string, not {type(namespace).__name__}")
-    if namespace == "":
-        raise ValueError(
-            'A namespace cannot be the empty string "". Leave it out, or pass None, for the namespace of the session.'
-        )
+    _check_namespace(namespace)
     return make_handle(*engines.current().find_actor(name, namespace))
 
 
@@ -499,3 +492,10 @@ def exit_actor() -> NoReturn:
     """End the calling actor after the current call; it is not restarted."""
     engines.current().exit_actor()
     raise AssertionError("exit_actor does not return")
+
+
+def _check_namespace(namespace: str | None) -> None:
+    if namespace == "":
+        raise ValueError(
+            'A namespace cannot be "". Leave it out, or pass None, for the namespace of the session.'
+        )
