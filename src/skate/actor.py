@@ -496,6 +496,4 @@ def exit_actor() -> NoReturn:
 
 def _check_namespace(namespace: str | None) -> None:
     if namespace == "":
-        raise ValueError(
-            'A namespace cannot be "". Leave it out, or pass None, for the namespace of the session.'
-        )
+        raise ValueError('A namespace cannot be "". Pass None for the namespace of the session.')
