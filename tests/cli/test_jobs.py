@@ -34,7 +34,7 @@ def test_the_environment_is_given_once(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "env.yaml"
     file.write_text("{}")
     given = ("--runtime-env", str(file), "--runtime-env-json", "{}")
-    assert "only one of" in cli("job", "submit", *given, "--", "true", status=2).err
+    assert "Only one of" in cli("job", "submit", *given, "--", "true", status=2).err
 
 
 def test_memory_and_labels_of_the_command_are_requested(cli: Cli, node: nodes.NodeRecord) -> None:

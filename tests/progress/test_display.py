@@ -64,7 +64,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch, at_once: None) -> Terminal:
 def work() -> Iterator[Work]:
     yield Work()
     for thread in threading.enumerate():
-        if thread.name == "skate-progress":
+        if thread.name == "skate-background-progress":
             thread.join(30)  # it ends when it finds no work
             assert not thread.is_alive()
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from skate._base.background_threads import make_background_thread
 from skate.util import _session
 
 __all__ = ["RunRecord", "as_plain", "read_run", "read_runs", "recording", "status_after"]
@@ -171,9 +172,7 @@ class _Publisher:
                 self._session = session
                 _session.on_shutdown(self.stop)
             if self._thread is None:
-                thread = threading.Thread(
-                    target=self._serve, args=(self._stopped,), name="skate-runs", daemon=True
-                )
+                thread = make_background_thread("runs", self._serve, self._stopped)
                 try:
                     thread.start()
                 except RuntimeError as error:  # a limit is reached, or the interpreter ends

@@ -15,6 +15,7 @@ import skate._engine as engines
 from skate._api.progress.notebook import NotebookOutput
 from skate._api.progress.terminal import Terminal, is_terminal
 from skate._api.progress.view import View
+from skate._base.background_threads import make_background_thread
 
 SWITCH = "SKATE_PROGRESS"
 _OFF = ("0", "false", "no", "off")
@@ -196,7 +197,7 @@ class _Screen:
         with self._lock:
             self._shown.append(shown)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="skate-progress", daemon=True)
+                self._thread = make_background_thread("progress", self._run)
                 self._thread.start()
 
     def remove(self, shown: Shown) -> None:

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from skate._base import errors as exceptions
+from skate._base.background_threads import is_background_thread
 from skate._base.errors.task import root_cause
 from skate._engine.common.threads import is_pool_worker, rests_in_pool
 
@@ -225,6 +226,7 @@ class Progress:
             and thread.ident not in self._blocked
             and not getattr(thread, "is_pydev_daemon_thread", False)  # the debugger of an IDE
             and not thread.name.startswith(THREAD_PREFIX)
+            and not is_background_thread(thread)
             and _is_at_work(thread, frames.get(thread.ident or 0))
         ]
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from skate._base.background_threads import background_threads
 from skate._base.object_ref import ERROR, PENDING, ObjectRef
 from skate._base.serialization import dumps
 from skate._engine.common.threads import rests_in_pool
@@ -175,7 +176,7 @@ class Waits:
         ):
             return True
         resting = {wait.thread for wait in list(self._waits.values())} | activity.resting
-        resting.add(client.channel.hub.thread)
+        resting |= {client.channel.hub.thread, *background_threads()}
         if activity.loop is not None:
             resting.add(activity.loop_thread)
         return any(

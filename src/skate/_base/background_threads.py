@@ -1,0 +1,24 @@
+"""Threads that show or record what a program does. No wait of the program depends on them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_PREFIX = "skate-background-"
+
+
+def make_background_thread(name: str, target: Callable[..., None], *args: Any) -> threading.Thread:
+    """Return a daemon thread of this kind, which has not been started."""
+    return threading.Thread(target=target, args=args, name=f"{_PREFIX}{name}", daemon=True)
+
+
+def is_background_thread(thread: threading.Thread) -> bool:
+    """Return whether a thread is of this kind."""
+    return thread.name.startswith(_PREFIX)
+
+
+def background_threads() -> set[int]:
+    """Return the identifiers of all threads of this kind."""
+    return {thread.ident or 0 for thread in threading.enumerate() if is_background_thread(thread)}
