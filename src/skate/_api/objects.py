@@ -177,7 +177,7 @@ def _check_waitables(waitables: list[Any]) -> None:
             )
     if len(waitables) != len(set(map(id, waitables))):
         raise ValueError(
-            "wait() needs unique references, and got one twice: pass each one once, for example list(dict.fromkeys(references))."
+            "wait() needs unique references, and got one twice: pass list(dict.fromkeys(references)), for example."
         )
 
 

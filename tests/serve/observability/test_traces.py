@@ -169,7 +169,7 @@ async def ended_span(
 @pytest.mark.parametrize(
     ("news", "told"),
     [
-        (DeploymentUpdate([], max_queued=0), "max_queued_requests=0"),
+        (DeploymentUpdate([], max_queued=0), "max_queued_requests is 0"),
         (DeploymentUpdate([], exists=False), "Behind"),
     ],
     ids=["turned away", "gone"],

@@ -301,7 +301,7 @@ def test_requests_over_the_limit_are_told_when_to_come_back(run: Callable[..., A
     assert one_refused.wait(30)
     refused = [answer for answer in answers if answer.status == 503]
     assert refused[0].headers["retry-after"] == "1"
-    assert "max_queued_requests=1" in refused[0].text
+    assert "max_queued_requests is 1" in refused[0].text
     serve.delete("default")
     for thread in threads:
         thread.join(30)

@@ -163,7 +163,7 @@ def test_an_application_cannot_contain_itself(run: Callable[..., Any]) -> None:
 
 
 def test_a_deployment_needs_bind(run: Callable[..., Any]) -> None:
-    with pytest.raises(TypeError, match=r"call Mortal\.bind\(\) first"):
+    with pytest.raises(TypeError, match=r"pass Mortal\.bind\(\)"):
         run(Mortal)
     with pytest.raises(RuntimeError, match="bind"):
         Mortal()
