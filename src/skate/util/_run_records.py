@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from skate._base.background_threads import make_background_thread
+from skate._api.background_threads import make_background_thread
 from skate.util import _session
 
 __all__ = ["RunRecord", "as_plain", "read_run", "read_runs", "recording", "status_after"]
