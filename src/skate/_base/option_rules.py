@@ -77,8 +77,8 @@ def check_devices(asked: Mapping[str, float | None]) -> None:
             continue
         if name in UNSHAREABLE:
             raise ValueError(
-                f"{quantity} of the resource {name} is not possible: processes cannot share one of these devices, so "
-                "the quantity must be a whole number."
+                f"The {name} resource quantity must be a whole number, since processes cannot share a device; got "
+                f"{quantity}."
             )
         if quantity > 1:
             raise ValueError(
