@@ -37,7 +37,7 @@ class Terminal:
 
     Args:
         stream: Where to draw.
-        lock: Held by whoever draws or writes.
+        lock: Held by a thread while it draws or writes.
     """
 
     def __init__(self, stream: TextIO, lock: threading.RLock) -> None:

@@ -88,19 +88,19 @@ def _submission(engine: Engine, name: str, attributes: dict[str, str], kwargs: d
 
 def traced_function(function: Callable[..., Any], module: str, name: str) -> Callable[..., Any]:
     """Return a task's function with a span for each of its runs; the function itself without tracing."""
-    return _traced(function, *_describe_task(module, name))
+    tracer = tracing.tracer()
+    return function if tracer is None else _traced(tracer, function, *_describe_task(module, name))
 
 
 def traced_method(method: Callable[..., Any], class_name: str, name: str) -> Callable[..., Any]:
     """Return an actor's method with a span for each of its calls; the method itself without tracing."""
-    return _traced(method, *_describe_method(class_name, name))
-
-
-def _traced(function: Callable[..., Any], name: str, attributes: dict[str, str]) -> Callable[..., Any]:
     tracer = tracing.tracer()
-    if tracer is None:
-        return function
+    return method if tracer is None else _traced(tracer, method, *_describe_method(class_name, name))
 
+
+def _traced(
+    tracer: tracing.Tracer, function: Callable[..., Any], name: str, attributes: dict[str, str]
+) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         context = kwargs.pop(tracing.CONTEXT_KEYWORD, None)
