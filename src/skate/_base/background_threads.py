@@ -10,15 +10,15 @@ _PREFIX = "skate-background-"
 
 
 def make_background_thread(name: str, target: Callable[..., None], *args: Any) -> threading.Thread:
-    """Return a daemon thread of this kind, which has not been started."""
+    """Return a daemon thread that only shows or records what the program does. It has not been started."""
     return threading.Thread(target=target, args=args, name=f"{_PREFIX}{name}", daemon=True)
 
 
 def is_background_thread(thread: threading.Thread) -> bool:
-    """Return whether a thread is of this kind."""
+    """Return whether a thread only shows or records what the program does."""
     return thread.name.startswith(_PREFIX)
 
 
 def background_threads() -> set[int]:
-    """Return the identifiers of all threads of this kind."""
+    """Return the identifiers of the threads that only show or record what the program does."""
     return {thread.ident or 0 for thread in threading.enumerate() if is_background_thread(thread)}

@@ -78,7 +78,7 @@ def submit(
     the id of the job and returns.
     """
     if runtime_env and runtime_env_json:
-        raise click.UsageError("Only one of them can be given: --runtime-env or --runtime-env-json.")
+        raise click.UsageError("Only one of --runtime-env and --runtime-env-json can be given.")
     environment = _yaml("--runtime-env", runtime_env) or _json("--runtime-env-json", runtime_env_json)
     if working_dir:
         environment["working_dir"] = working_dir
