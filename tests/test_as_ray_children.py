@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
-from skate._base.alias import children
+from skate._base.alias import switch
 
 
 def skate_run(folder: Path, text: str, **environment: str) -> str:
@@ -69,7 +69,7 @@ def test_a_child_in_an_environment_without_skate_gets_the_ray_that_is_installed_
     done = subprocess.run(
         # -S leaves out site-packages, in which Skate is installed.
         [sys.executable, "-S", "-c", "import ray; print(ray.__version__)"],
-        env={"PYTHONPATH": f"{children.FOLDER}{os.pathsep}{site}"},
+        env={"PYTHONPATH": f"{switch.IMPORT_PATH}{os.pathsep}{site}"},
         capture_output=True,
         text=True,
         check=True,

@@ -13,7 +13,7 @@ import sys
 import click
 
 import skate
-from skate._api import limits, nodes
+from skate._api import machine, nodes
 from skate.cli.output import write_table
 
 VERSION = skate.__version__
@@ -75,17 +75,17 @@ def _shared_memory() -> Finding:
             return "shared memory", POOR, "/dev/shm is not writable: objects are shared through files"
     except nodes.UnusableFolderError as error:
         return "shared memory", BAD, str(error)
-    free = limits.free_space(folder)
+    free = machine.free_space(folder)
     if free == math.inf:
         return "shared memory", OK, f"{folder} has no limit"
-    if free < limits.LITTLE_SHARED_MEMORY:
-        return "shared memory", POOR, f"{int(free) >> 20} MiB free in {folder}. {limits.MORE_SHARED_MEMORY}"
+    if free < machine.LITTLE_SHARED_MEMORY:
+        return "shared memory", POOR, f"{int(free) >> 20} MiB free in {folder}. {machine.MORE_SHARED_MEMORY}"
     return "shared memory", OK, f"{int(free) >> 20} MiB free in {folder}"
 
 
 def _open_files() -> Finding:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = limits.attainable_limit()
+    most = machine.attainable_limit()
     if most == math.inf:
         return "open files", OK, "unlimited"
     if most <= MIN_OPEN_FILES:

@@ -12,7 +12,7 @@ import pytest
 from tests.engine.common.environment_files import make_wheel, names, run_in, write
 
 from skate._engine.common.environments import (
-    downloads,
+    archives,
     pack,
     prepare,
 )
@@ -278,7 +278,7 @@ def test_remote_archives_are_downloaded_once(
         with zipfile.ZipFile(target, "w") as archive:
             archive.writestr("repository-1/file", "x")
 
-    monkeypatch.setattr(downloads, "download", fake)
+    monkeypatch.setattr(archives, "download", fake)
     env = {"working_dir": "https://host/repository.zip"}
     cwd = prepare(env, cache_dir).cwd
     assert names(cwd or "") == ["file"]
@@ -303,7 +303,7 @@ def test_stores_are_read_through_what_is_installed(tmp_path: Path, monkeypatch: 
     library = types.ModuleType("smart_open")
     library.open = lambda uri, mode: source.open(mode)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "smart_open", library)
-    downloads.download("gs://bucket/a.zip", tmp_path / "target")
+    archives.download("gs://bucket/a.zip", tmp_path / "target")
     assert (tmp_path / "target").read_text() == "content"
 
 
@@ -311,7 +311,7 @@ def test_a_download_that_fails_leaves_nothing(cache_dir: Path, monkeypatch: pyte
     def fails(uri: str) -> Any:
         raise ConnectionError("no route")
 
-    monkeypatch.setattr(downloads, "_open", fails)
+    monkeypatch.setattr(archives, "_open", fails)
     with pytest.raises(
         RuntimeEnvSetupError, match=r"Could not download https://host/a\.zip: ConnectionError"
     ):

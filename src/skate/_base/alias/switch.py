@@ -1,16 +1,24 @@
-"""Installing and uninstalling the alias, and access to the real Ray meanwhile."""
+"""Installing and uninstalling the alias, also for child processes, and access to the real Ray meanwhile.
+
+The `spawn` and `forkserver` methods of multiprocessing, joblib and `subprocess` start new interpreters. Those inherit
+PYTHONPATH, and multiprocessing also copies `sys.path`, so both contain a folder whose module `ray` installs the alias.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 from types import ModuleType
 
-from skate._base.alias import adoption, children, names, real
+from skate._base.alias import adoption, names, real
 from skate._base.alias.beside import ImportHooks
 from skate._base.alias.facade import RayModule
 from skate._base.alias.finder import RayFinder
+
+IMPORT_PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "import_path")
+_VARIABLE = "PYTHONPATH"
 
 _lock = threading.RLock()
 _finder = RayFinder()
@@ -29,7 +37,7 @@ def install() -> None:
         adoption.begin()
         sys.meta_path.insert(0, _finder)
         if isinstance(sys.modules.get(names.RAY), RayModule | None):
-            children.share()
+            _share_with_children()
         else:
             _make_room()
 
@@ -37,7 +45,7 @@ def install() -> None:
 def uninstall() -> None:
     """Restore the previous meaning of `import ray`; idempotent."""
     with _lock:
-        children.withdraw()
+        _withdraw_from_children()
         if not installed():
             return
         sys.meta_path.remove(_finder)
@@ -66,10 +74,10 @@ def real_ray(name: str = names.RAY) -> ModuleType:
         ImportError: Ray is not installed.
     """
     with _lock:
-        children.withdraw()  # Ray starts its own Python processes
+        _withdraw_from_children()  # Ray starts its own Python processes
         if not _real_ray_exists():
             if installed():
-                children.share()
+                _share_with_children()
             raise ImportError("The ray engine needs Ray: pip install 'skate[ray]'", name=names.RAY)
         if installed() and not _finder.stands_aside:
             _make_room()
@@ -86,7 +94,7 @@ def _real_ray_exists() -> bool:
 
 def _make_room() -> None:
     """Leave `sys.modules` to the real Ray, and divide imports by the importing module."""
-    children.withdraw()
+    _withdraw_from_children()
     _finder.stands_aside = True
     real.is_here.set()
     _hooks.put_on()
@@ -100,3 +108,24 @@ def _forget_modules() -> None:
             isinstance(module, RayModule) or getattr(module, "__name__", "").partition(".")[0] == names.SKATE
         ):
             del sys.modules[name]
+
+
+def _share_with_children() -> None:
+    """Make `import ray` mean Skate in Python processes that this one starts."""
+    _withdraw_from_children()
+    sys.path.insert(1, IMPORT_PATH)  # the position of PYTHONPATH, after the folder of the script
+    inherited = os.environ.get(_VARIABLE)
+    os.environ[_VARIABLE] = f"{IMPORT_PATH}{os.pathsep}{inherited}" if inherited else IMPORT_PATH
+
+
+def _withdraw_from_children() -> None:
+    """Undo `_share_with_children`, also if this process is a child itself and has inherited the folder."""
+    if IMPORT_PATH in sys.path:
+        sys.path[:] = [entry for entry in sys.path if entry != IMPORT_PATH]
+    inherited = os.environ.get(_VARIABLE, "")
+    if IMPORT_PATH in inherited:
+        kept = [entry for entry in inherited.split(os.pathsep) if entry != IMPORT_PATH]
+        if kept:
+            os.environ[_VARIABLE] = os.pathsep.join(kept)
+        else:
+            del os.environ[_VARIABLE]

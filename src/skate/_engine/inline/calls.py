@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from skate._base import errors as exceptions
 from skate._base import ids
 from skate._base.object_ref import ERROR, PENDING, ObjectRef
+from skate._base.options import MethodOptions, TaskOptions
 from skate._base.serialization import loads
 from skate._engine.common import failures
 from skate._engine.common.calls import Dependencies, pack_arguments, split_arguments
 from skate._engine.common.outcomes import task_error
 from skate._engine.common.states import FAILED, FINISHED, WAITING
-from skate._engine.common.values import DYNAMIC
-from skate._engine.inline.context import Running, Spec
+from skate._engine.common.values import DYNAMIC, STREAMING
+from skate._engine.inline.context import Running, Spec, current
 from skate._engine.inline.objects import Objects, Value
 
 if TYPE_CHECKING:
@@ -118,6 +119,28 @@ class Invocation:
         self.started = 0.0
         self.ended = 0.0
         self.error_type: str | None = None
+
+    def return_value(
+        self, count: int, options: TaskOptions | MethodOptions, new_stream: Callable[[Invocation], Stream]
+    ) -> Any:
+        """Record the submitting task, and return what `remote()` returns: references or a generator.
+
+        Args:
+            count: The number of return values.
+            options: The options of the call.
+            new_stream: Creates the stream of a generator.
+        """
+        submitter = current.get()
+        if submitter is not None:
+            self.parent = submitter.task
+            submitter.children.append(self.id)
+        if count != STREAMING:
+            return self.make_references(count)
+        self.count = count
+        self.window = max(0, options.effective_generator_backpressure_num_objects)
+        self.per_yield = options.effective_num_objects_per_yield
+        self.stream = new_stream(self)
+        return self.stream.generator()
 
     def make_references(self, count: int) -> Any:
         """Create the return references: one, several, or None."""

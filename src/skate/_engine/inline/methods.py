@@ -16,10 +16,9 @@ from skate._engine.common.failures import DIED, RESTARTS
 from skate._engine.common.outcomes import ExitRequest, exit_code, matches, task_error
 from skate._engine.common.states import ALIVE, DEAD, RESTARTING, RUNNING, SUBMITTED
 from skate._engine.common.traced_calls import traced_method
-from skate._engine.common.values import STREAMING
 from skate._engine.inline.actors import EXITED, Actor, Actors, SelfKilled
 from skate._engine.inline.calls import Arguments, Invocation
-from skate._engine.inline.context import caller, current
+from skate._engine.inline.context import caller
 from skate._engine.inline.environments import ProcessSettings
 from skate._engine.inline.execution import Execution
 from skate._engine.inline.objects import Objects, Value
@@ -82,19 +81,8 @@ class Methods:
         call.keep = keep
         call.retries_left = retries
         call.retry = options.effective_retry_exceptions
-        running = current.get()
-        if running is not None:
-            call.parent = running.task
-            running.children.append(call.id)
         count = count_of(options.num_returns, generator=method.is_generator)
-        if count == STREAMING:
-            call.count = count
-            call.window = max(0, options.effective_generator_backpressure_num_objects)
-            call.per_yield = options.effective_num_objects_per_yield
-            call.stream = self._new_stream(call)
-            result: Any = call.stream.generator()
-        else:
-            result = call.make_references(count)
+        result = call.return_value(count, options, self._new_stream)
         if actor.state is DEAD:
             assert actor.error is not None
             call.fail(actor.error)

@@ -19,7 +19,6 @@ from skate._engine.common.outcomes import exit_code, matches, task_error
 from skate._engine.common.resources import Grant
 from skate._engine.common.states import QUEUED, RUNNING, TASK_HISTORY
 from skate._engine.common.traced_calls import traced_function
-from skate._engine.common.values import STREAMING
 from skate._engine.inline.calls import Arguments, Invocation
 from skate._engine.inline.context import Running, Spec, current
 from skate._engine.inline.execution import Execution
@@ -80,18 +79,7 @@ class Tasks:
         )
         call.retries_left = options.effective_max_retries
         call.retry = options.effective_retry_exceptions
-        running = current.get()
-        if running is not None:
-            call.parent = running.task
-            running.children.append(call.id)
-        if count == STREAMING:
-            call.count = count
-            call.window = max(0, options.effective_generator_backpressure_num_objects)
-            call.per_yield = options.effective_num_objects_per_yield
-            call.stream = self._new_stream(call)
-            result: Any = call.stream.generator()
-        else:
-            result = call.make_references(count)
+        result = call.return_value(count, options, self._new_stream)
         self.table[call.id] = call
         self._functions[call.id] = code
         assert call.arguments is not None

@@ -14,6 +14,7 @@ from skate.actor import ActorClass
 from skate.exceptions import ActorUnavailableError
 from skate.serve._build.overrides import merge_environments
 from skate.serve._build.spec import DeploymentSpec
+from skate.serve._controller.recovery import kill_named
 from skate.serve._runtime.engine import call_actor
 from skate.serve._runtime.ids import NAMESPACE, DeploymentID
 from skate.serve.context import (
@@ -241,16 +242,8 @@ class DeploymentActorSupervisor:
 
     async def _clean_up(self) -> None:
         name = _deployment_actor_name(self.spec.id, self.name, self.spec.version)
-        await asyncio.get_running_loop().run_in_executor(None, _kill_named, name)
-
-
-def _kill_named(name: str) -> None:
-    # By name, because the supervisor has no handle until the creating task returns.
-    try:
-        actor = skate.get_actor(name, NAMESPACE)
-    except ValueError:
-        return
-    skate.kill(actor)
+        # By name, because there is no handle until the creating task returns.
+        await asyncio.get_running_loop().run_in_executor(None, kill_named, name)
 
 
 def create_deployment_actor(

@@ -18,7 +18,7 @@ from skate.serve._runtime.ids import (
 )
 from skate.util.placement_group import get_placement_group, placement_group_table, remove_placement_group
 
-__all__ = ["ExistingActors", "find_existing", "remove_orphans"]
+__all__ = ["ExistingActors", "find_existing", "kill_named", "remove_orphans"]
 
 logger = logging.getLogger("skate.serve")
 
@@ -56,12 +56,13 @@ async def remove_orphans(orphans: ExistingActors) -> None:
     loop = asyncio.get_running_loop()
     for name in orphans.actors:
         logger.warning("The actor %s belongs to no application. Killing it.", name)
-        await loop.run_in_executor(None, _kill, name)
+        await loop.run_in_executor(None, kill_named, name)
     for name in orphans.groups:
         await loop.run_in_executor(None, _remove, name)
 
 
-def _kill(name: str) -> None:
+def kill_named(name: str) -> None:
+    """Kill one of Serve's actors, if it exists."""
     try:
         actor = skate.get_actor(name, NAMESPACE)
     except ValueError:

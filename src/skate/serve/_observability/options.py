@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skate._api import variables
+from skate.air._optional import load
 from skate.serve._config import validation
 
 __all__ = ["ObservabilityOptions", "current_options", "set_options"]
@@ -42,9 +43,9 @@ class ObservabilityOptions:
         logs = validation.validate_model("logging_config", LoggingConfig, _fields(logging_config))
         traces = validation.validate_model("tracing_config", TracingConfig, _fields(tracing_config))
         if traces is not None and traces.enabled:
-            from skate.serve._observability.tracing import require_opentelemetry
-
-            require_opentelemetry()
+            load(
+                "opentelemetry.sdk.trace", "Tracing of Serve", "skate[otel]"
+            )  # raises ImportError if it is missing
         return cls(
             logging=None if logs is None else logs.model_dump(),
             tracing=None if traces is None or not traces.enabled else traces.model_dump(),

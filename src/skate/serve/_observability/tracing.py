@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from skate._api import tracing
-from skate.air._optional import load
 from skate.serve._observability import hooks
 from skate.serve._observability.hooks import RoutedRequest, ServedRequest
 from skate.serve._observability.logs import Component, logs_folder
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Tracer",
     "current_tracer",
-    "require_opentelemetry",
     "set_up",
     "trace_context",
     "use_program_provider",
@@ -38,11 +36,6 @@ __all__ = [
 
 _NAME = "skate.serve"
 _current: Tracer | None = None
-
-
-def require_opentelemetry() -> None:
-    """Raise ImportError, with instructions, if OpenTelemetry is not installed."""
-    load("opentelemetry.sdk.trace", "Tracing of Serve", "skate[otel]")
 
 
 def current_tracer() -> Tracer | None:

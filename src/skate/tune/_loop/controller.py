@@ -13,10 +13,9 @@ import skate
 from skate.exceptions import RayActorError, RayError, RayTaskError
 from skate.train import Checkpoint
 from skate.tune._experiment.checkpoints import KeptCheckpoint, Saved, SaveHandle, number_after, select_dropped
-from skate.tune._loop.calls import Calls, Kind, RunningTrial
 from skate.tune._loop.results import check_metrics, reaches_criterion, required_metrics
 from skate.tune._loop.settings import ExperimentSettings, Settings
-from skate.tune._loop.worker_pool import Worker, WorkerPool
+from skate.tune._loop.worker_pool import CallKind, Calls, RunningTrial, Worker, WorkerPool
 from skate.tune._workers.messages import Report, Step
 from skate.tune._workers.session import STOP_TIMEOUT_S
 from skate.tune._workers.trial_files import check_folder
@@ -255,7 +254,7 @@ class TuneController:
             self._waiting[worker] = running
         self._set_status(trial, Trial.RUNNING)
         self._calls.add(
-            Kind.STEP,
+            CallKind.STEP,
             running,
             worker.actor.start.remote(self._experiment(trial).assignment(trial).to_fields()),
         )
@@ -295,19 +294,19 @@ class TuneController:
             )
         time.sleep(_SUGGESTION_POLL_S)
 
-    def _process(self, kind: Kind, running: RunningTrial, reference: Any) -> None:
+    def _process(self, kind: CallKind, running: RunningTrial, reference: Any) -> None:
         trial = running.trial
         try:
             value = skate.get(reference)
         except RayError as error:  # of the trial, or of a worker that has died or was killed for its memory
             if isinstance(error, RayTaskError):
                 check_folder(error.cause)
-            if kind is Kind.STEP and self._running.get(trial) is running:
+            if kind is CallKind.STEP and self._running.get(trial) is running:
                 self._trial_failed(running, error)
             else:
                 self._discard(running.worker)
             return
-        if kind is Kind.STOP:
+        if kind is CallKind.STOP:
             if value:
                 self._release(running.worker)
             else:
@@ -368,7 +367,7 @@ class TuneController:
         elif decision == TrialScheduler.PAUSE:
             self.pause_trial(trial)
         else:
-            self._calls.add(Kind.STEP, running, running.worker.actor.step.remote())
+            self._calls.add(CallKind.STEP, running, running.worker.actor.step.remote())
 
     def _export(self, running: RunningTrial) -> bool:
         """Export the model of a trial that is stopped. Return whether this succeeded; otherwise the trial fails."""
@@ -479,7 +478,7 @@ class TuneController:
             self._calls.forget(running)
             self._discard(running.worker)  # in the middle of a step, which cannot be interrupted
         else:
-            self._calls.add(Kind.STOP, running, running.worker.actor.stop.remote(is_over))
+            self._calls.add(CallKind.STOP, running, running.worker.actor.stop.remote(is_over))
 
     def _set_status(self, trial: Trial, status: str) -> None:
         self._pending.pop(trial, None)

@@ -1,10 +1,14 @@
-"""The workers of an experiment: created when a trial needs one, and reused for trials with the same resources."""
+"""The workers of an experiment, and the calls to them.
+
+A worker is created when a trial needs one, and reused for trials with the same resources.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import skate
@@ -12,6 +16,7 @@ from skate.tune._loop.capacity import ClusterCapacity, session_capacity
 from skate.tune._workers.messages import WorkerSettings
 from skate.tune._workers.worker import TrialWorker
 from skate.tune.execution.placement_groups import PlacementGroupFactory, TrainerResources
+from skate.tune.experiment import Trial
 from skate.util.placement_group import PlacementGroup, remove_placement_group
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -180,3 +185,65 @@ class WorkerPool:
         if isinstance(self._capacity, ClusterCapacity):
             self._starting[worker] = actor.__ray_ready__.remote(), time.monotonic()
         return worker
+
+
+class CallKind(Enum):
+    """The kind of a call."""
+
+    STEP = "step"
+    STOP = "stop"
+
+
+@dataclass(eq=False)
+class RunningTrial:
+    """A trial on a worker.
+
+    Attributes:
+        trial: The trial.
+        worker: The worker.
+        started: When the trial was sent to the worker.
+        steps: The number of steps that the trial has completed there.
+    """
+
+    trial: Trial
+    worker: Worker
+    started: float
+    steps: int = 0
+
+
+class Calls:
+    """Calls to workers that have not returned, by reference, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Any, tuple[CallKind, RunningTrial]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def add(self, kind: CallKind, running: RunningTrial, reference: Any) -> None:
+        """Add a call for a trial."""
+        self._calls[reference] = (kind, running)
+
+    def forget(self, running: RunningTrial) -> None:
+        """Remove the calls for a trial."""
+        for reference in [each for each, (_, owner) in self._calls.items() if owner is running]:
+            del self._calls[reference]
+
+    def has_step(self, running: RunningTrial) -> bool:
+        """Return whether a trial is in a step."""
+        return any(kind is CallKind.STEP and owner is running for kind, owner in self._calls.values())
+
+    def take_ready(self, timeout: float) -> Iterator[tuple[CallKind, RunningTrial, Any]]:
+        """Wait for a call to return. Remove and yield all calls that have returned, with their references.
+
+        Args:
+            timeout: The time to wait, in seconds.
+        """
+        references = list(self._calls)
+        ready, _ = skate.wait(references, num_returns=len(references), timeout=0)
+        if not ready:
+            ready, _ = skate.wait(references, num_returns=1, timeout=timeout)
+        for reference in ready:
+            found = self._calls.pop(reference, None)
+            if found is not None:  # otherwise handling an earlier call has removed it
+                yield *found, reference

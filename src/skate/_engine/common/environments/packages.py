@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from skate._base.errors import RuntimeEnvSetupError
-from skate._engine.common.environments import archives, downloads
+from skate._engine.common.environments import archives
 from skate._engine.common.environments.cache import Cache, remove
 from skate._engine.common.environments.commands import Deadline, run_command
 from skate._engine.common.environments.folders import (
@@ -150,7 +150,7 @@ def module_directory(
 def _key(location: str, use: str) -> str:
     if location.startswith("file://"):
         # Contents may change under the same name, unlike what lies in a store.
-        path = downloads.local_path(location)
+        path = archives.local_path(location)
         if not path.is_file():
             raise RuntimeEnvSetupError(f"{location} does not exist: no file {path}.")
         return digest_text(f"{use}:{location}:{digest_file(path)}")
@@ -177,7 +177,7 @@ class _Fetched:
                 )
             return folder / name
         if location.startswith("file://"):
-            return downloads.local_path(location)
+            return archives.local_path(location)
         folder = self._cache.root / "downloads"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # The file name matters: it shows the kind of archive, and pip reads versions from it. The caller holds the
@@ -187,7 +187,7 @@ class _Fetched:
         self._temporary.mkdir()
         file = self._temporary / location.rsplit("/", 1)[-1]
         try:
-            downloads.download(location, file)
+            archives.download(location, file)
         except BaseException:
             remove(self._temporary)
             raise
