@@ -32,7 +32,7 @@ def test_an_actor_is_killed_by_its_name_or_its_id(cli: Cli, session: None) -> No
         assert cli.process("kill-actor", "store" if named else id).out == f"{id}\n"
         with pytest.raises(skate.exceptions.ActorDiedError):
             skate.get(actor.pid.remote())
-        assert "is dead already" in cli("kill-actor", id, status=1).err
+        assert "has already died" in cli("kill-actor", id, status=1).err
 
 
 def test_an_actor_restarts_if_it_may(cli: Cli, session: None) -> None:
@@ -70,7 +70,7 @@ def row(id: str, name: str = "", state: str = "ALIVE", class_name: str = "Store"
         ("stor", "Did you mean 'store' or 'storage'?"),
         ("Counter", "Actors of the class 'Counter' are cc."),
         ("nothing", "`skate list actors` shows all actors."),
-        ("dd", "The actor dd is dead already."),
+        ("dd", "The actor dd has already died."),
         ("gone", "No living actor has the name or the id 'gone'."),
     ],
 )

@@ -41,5 +41,5 @@ def test_weights_of_four_bits_change_it_a_little(folder: Path) -> None:
 
 
 def test_one_token_has_none(folder: Path) -> None:
-    with pytest.raises(ValueError, match="at least 2 tokens, and this one has 0"):
+    with pytest.raises(ValueError, match="at least 2 tokens, but this one has 0"):
         perplexity.compare_perplexity(folder, text="")

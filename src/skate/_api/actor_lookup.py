@@ -32,7 +32,7 @@ def find_actor(
     for row in rows:
         if row["actor_id"].hex() == name_or_id:
             if row["state"] == "DEAD":
-                raise ActorLookupError(f"The actor {_describe(row)} is dead already.")
+                raise ActorLookupError(f"The actor {_describe(row)} has already died.")
             return row
     living = [row for row in rows if row["state"] != "DEAD"]
     named = [row for row in living if row["name"] == name_or_id]

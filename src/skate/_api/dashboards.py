@@ -126,7 +126,7 @@ def start(engine: Engine, host: str, port: int | None) -> str:
         ValueError: The token in the environment cannot be used.
     """
     require_packages()
-    fixed_token()  # the child reads it: here, a wrong one is an error of `init`
+    fixed_token()  # checked here, so that an unusable token is an error of `init`
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", _BOOT, IMPORT_ROOT],
         stdin=subprocess.PIPE,

@@ -56,7 +56,7 @@ class Observer:
         self._close()
 
     def has_ended(self) -> bool:
-        """Return whether a Ray cluster is gone, whose errors do not say so; False for a node, whose errors do."""
+        """Return whether a Ray cluster is gone, because Ray's errors do not say so; always False for a Skate node."""
         if self.is_local:
             return False
         from skate._engine.ray.connection import check_reachable
@@ -88,7 +88,7 @@ class Observer:
         }
 
     def _namespace(self) -> str | None:
-        """Return the namespace of the first driver: the own one is random, and says nothing."""
+        """Return the namespace of the first driver, because the observer's own is random."""
         if not self.is_local:
             return None
         return next((row["namespace"] for row in self.engine.state(Table.JOBS)), None)
@@ -100,7 +100,7 @@ class Observer:
         return self.engine.observe(View.SUMMARY)
 
     def count_rows(self) -> dict[str, Any]:
-        """Return the same for an engine that does not count, from its tables, which takes longer."""
+        """Return resources and counts from the tables of an engine that does not count. This takes longer."""
         from skate.util.state._rows import rows
         from skate.util.state.common import StateResource
 
@@ -151,7 +151,7 @@ class Observer:
         return process_titles(self.engine)
 
     def creation_sites(self, objects: list[bytes]) -> dict[bytes, str]:
-        """Return the lines that created objects, as far as programs record them."""
+        """Return the lines that created objects, if programs record them."""
         return read_sites(self.session, objects)
 
     def why(self, id: str) -> list[str]:
@@ -203,7 +203,7 @@ class Observer:
         Args:
             name_or_id: The name of the actor, or its id.
             namespace: The namespace of the name; None for any.
-            no_restart: Whether the actor ends for good, even if it could be restarted.
+            no_restart: Whether the actor stays dead, even if it could be restarted.
 
         Raises:
             ActorLookupError: No living actor has this name or id, or several have it.

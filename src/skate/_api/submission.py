@@ -92,7 +92,7 @@ def _find_hook(name: str) -> Callable[..., Any] | None:
         hook: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"{variable} is {path!r}, which is no function that can be imported: {error}"
+            f"{variable} is {path!r}, which cannot be imported as a function: {error}"
         ) from error
     return hook
 

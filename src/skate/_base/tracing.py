@@ -1,6 +1,6 @@
-"""OpenTelemetry spans of this process: off until a startup hook has run.
+"""OpenTelemetry spans of this process, which are off until a startup hook has run.
 
-Until then nothing of OpenTelemetry is imported. The trace context of a call travels inside its pickled keyword
+Until then, OpenTelemetry is not imported. The trace context of a call travels inside its pickled keyword
 arguments, so messages are the same with and without tracing, and a process without tracing drops the context as it
 unpickles them.
 """
@@ -70,10 +70,10 @@ def check_hook(path: object) -> str:
 
 
 def enable(hook: str) -> None:
-    """Run a startup hook, unless it has run in this process before, and create spans from now on.
+    """Run a startup hook, unless it has already run in this process, and start creating spans.
 
     Raises:
-        TypeError: The path of the hook is no string, or it names something that cannot be called.
+        TypeError: The path of the hook is not a string, or names an object that cannot be called.
         ValueError: The path does not have the form `module:function`.
         ImportError: OpenTelemetry's SDK or the module of the hook cannot be imported.
         AttributeError: The module has no such function.
@@ -87,7 +87,7 @@ def enable(hook: str) -> None:
 
 
 def disable() -> None:
-    """Create no spans from now on."""
+    """Stop creating spans."""
     global _tracer
     _tracer = None
 
@@ -274,7 +274,7 @@ class _TracedKeywords(dict[str, Any]):
 
 
 def _restore(kwargs: dict[str, Any], context: dict[str, str]) -> dict[str, Any]:
-    """Unpickle keyword arguments; `CONTEXT_KEYWORD` is one of them only where tracing is on."""
+    """Unpickle keyword arguments. They include `CONTEXT_KEYWORD` only if tracing is on."""
     if _tracer is not None:
         kwargs[CONTEXT_KEYWORD] = context
     return kwargs

@@ -358,7 +358,7 @@ class RunCallback:
     """The base of the objects in `RunConfig(callbacks=[…])`; each library defines its events in a subclass."""
 
     def _run_ended(self, run_context: Any, error: BaseException | None) -> None:
-        """The run has finished, or has ended with an error."""
+        """Called after the run has ended, with or without an error."""
 
 
 @dataclass

@@ -18,7 +18,7 @@ from skate.cli.output import address_option, say
     "--no-restart/--restart",
     default=True,
     show_default=True,
-    help="End the actor for good, or let it restart if its max_restarts allows that.",
+    help="Whether the actor stays dead, or may restart as its max_restarts allows.",
 )
 @address_option
 def kill_actor(name_or_id: str, namespace: str | None, no_restart: bool, address: str) -> None:

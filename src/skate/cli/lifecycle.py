@@ -90,7 +90,13 @@ def _note_ignored(_: click.Context, param: click.Parameter, value: Any) -> None:
 )
 @click.option("--block", is_flag=True, help="Stay in the foreground; Ctrl-C stops the node.")
 @click.option("--address", help="Not supported: a node cannot join other nodes.")
-@click.option("--disable-usage-stats", is_flag=True, hidden=True, expose_value=False, help="There are none.")
+@click.option(
+    "--disable-usage-stats",
+    is_flag=True,
+    hidden=True,
+    expose_value=False,
+    help="Ignored: Skate collects no statistics.",
+)
 @_ignored_options
 def start(
     num_cpus: float | None,

@@ -70,7 +70,7 @@ def _resource_argument(members: list[Any]) -> Callable[[F], F]:
             if text in (word, word.removesuffix("s")):
                 return found
         hint = did_you_mean(text, words)
-        raise click.BadParameter(f"{value!r} is none of {', '.join(words)}.{hint}", ctx=ctx, param=param)
+        raise click.BadParameter(f"{value!r} is not one of {', '.join(words)}.{hint}", ctx=ctx, param=param)
 
     return click.argument("resource", callback=member, shell_complete=candidates.one_of(words))
 

@@ -124,7 +124,7 @@ def _wait_1k(ray: Any) -> tuple[Step, float]:
         waiting = [nothing.remote() for _ in range(BATCH)]
         fetch = True
         while waiting:
-            # Asking once to bring results here is enough; asking again costs Ray a message a reference.
+            # One request for the results is enough: with Ray, each further request costs a message per reference.
             _, waiting = ray.wait(waiting, fetch_local=fetch)
             fetch = False
 
@@ -189,7 +189,7 @@ def _rate(step: Step, seconds: float) -> float:
 
 
 def run(system: str, names: Sequence[str], seconds: float, num_cpus: int | None) -> Iterator[Measurement]:
-    """Measure rows in a session of their own.
+    """Measure rows in a separate session.
 
     Args:
         system: The module to measure: "skate" or "ray".

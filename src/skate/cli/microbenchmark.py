@@ -75,7 +75,7 @@ def microbenchmark(
 
 
 def _measure_ray(options: dict[str, Any]) -> dict[str, Measurement]:
-    """Measure Ray in a process of its own, which has nothing of Skate's session."""
+    """Measure Ray in a separate process, without Skate's session."""
     say("Measuring Ray.")
     with tempfile.TemporaryDirectory(prefix="skate-microbenchmark-") as folder:
         file = Path(folder) / "measurements.json"

@@ -1,4 +1,4 @@
-"""Perplexity of a model on a text: what a quantization costs."""
+"""The perplexity of a model on a text, which measures the loss of quality by quantization."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def compare_perplexity(model: str | Path, *, text: str | None = None) -> dict[st
     files = open_model(model)
     tokens = files.tokenizer.encode(guide_text() if text is None else text, add_special_tokens=False)
     if len(tokens) < 2:
-        raise ValueError(f"a perplexity needs a text of at least 2 tokens, and this one has {len(tokens)}")
+        raise ValueError(f"a perplexity needs a text of at least 2 tokens, but this one has {len(tokens)}")
     return {kind: perplexity(files, tokens, kind) for kind in ("float32", "int4")}
 
 

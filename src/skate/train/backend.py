@@ -24,13 +24,13 @@ class Backend:
     share_cuda_visible_devices: bool = False
 
     def on_start(self, worker_group: WorkerGroup, backend_config: Any) -> None:
-        """The workers have started."""
+        """Called after the workers have started."""
 
     def on_training_start(self, worker_group: WorkerGroup, backend_config: Any) -> None:
-        """The workers know their ranks, and are about to train."""
+        """Called when the workers know their ranks, before they train."""
 
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: Any) -> None:
-        """The workers are about to end."""
+        """Called before the workers end."""
 
 
 class BackendConfig:

@@ -33,44 +33,44 @@ class Callback(RunCallback):
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """The experiment begins."""
+        """Called when the experiment begins."""
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """The loop begins to wait for an event."""
+        """Called before the loop waits for an event."""
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """The loop has handled an event."""
+        """Called after the loop has handled an event."""
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A trial starts, or continues after a pause."""
+        """Called when a trial starts, or continues after a pause."""
 
     def on_trial_restore(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A trial continues from a checkpoint."""
+        """Called when a trial continues from a checkpoint."""
 
     def on_trial_save(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A trial has saved a checkpoint."""
+        """Called after a trial has saved a checkpoint."""
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        """A trial has reported a result."""
+        """Called after a trial has reported a result."""
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A trial has ended without an error."""
+        """Called after a trial has ended without an error."""
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A trial has failed, and will be restarted."""
+        """Called after a trial has failed, before it is restarted."""
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        """A trial has failed."""
+        """Called after a trial has failed."""
 
     def on_checkpoint(
         self, iteration: int, trials: list[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any
     ) -> None:
-        """A trial has saved a checkpoint."""
+        """Called after a trial has saved a checkpoint."""
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
-        """The experiment has ended."""
+        """Called after the experiment has ended."""
 
     def get_state(self) -> dict[str, Any] | None:
         """Return the state that a restored experiment needs."""

@@ -51,7 +51,7 @@ class ProgressReporter:
         mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """The experiment begins."""
+        """Called when the experiment begins."""
 
     def should_report(self, trials: list[Trial], done: bool = False) -> bool:
         """Return whether to report now.

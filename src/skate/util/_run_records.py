@@ -53,9 +53,9 @@ class RunRecord:
     Args:
         kind: The library.
         name: The name of the run.
-        describe: Returns the details of the run, which JSON can represent, with a text ``summary`` for its row. Another
-            thread calls it while the run goes on, so it must only read.
-        keep_short: Also record a run that ends before its first write, by its end.
+        describe: Returns the details of the run, which JSON can represent, with a text ``summary`` for its row. It
+            is called in another thread during the run, so it must not change anything.
+        keep_short: Whether to record a run that ends before its first write.
 
     Attributes:
         id: The id of the record.
@@ -107,7 +107,7 @@ class RunRecord:
             error: Why it failed.
         """
         if os.getpid() != self._pid:
-            return  # a forked child finalizes an object of its parent, whose run goes on
+            return  # a forked child finalizes an object of its parent, whose run continues
         with self._lock:
             if self._is_closed:
                 return
@@ -150,7 +150,7 @@ class RunRecord:
 
 
 class _Publisher:
-    """Writes the records of the open runs of this process, in a thread that lives as long as there are any."""
+    """Writes the records of all open runs of this process. Its thread ends with the last open run."""
 
     def __init__(self) -> None:
         self.reset()
@@ -165,7 +165,7 @@ class _Publisher:
         self._has_warned = False
 
     def add(self, record: RunRecord, session: str) -> None:
-        """Write a record from now on."""
+        """Start updating a record."""
         with self._lock:
             self._open[record] = None
             if self._session != session:
@@ -176,12 +176,12 @@ class _Publisher:
                 try:
                     thread.start()
                 except RuntimeError as error:  # a limit is reached, or the interpreter ends
-                    logger.debug("Runs are recorded only by their ends: %s", error)
+                    logger.debug("Runs are recorded only when they end: %s", error)
                 else:
                     self._thread = thread
 
     def remove(self, record: RunRecord) -> None:
-        """Write a record no longer. The thread notices by itself, which costs a short run nothing."""
+        """Stop updating a record. The thread is not woken, so that the end of a short run costs nothing."""
         self._open.pop(record, None)
 
     def stop(self) -> None:
@@ -206,7 +206,7 @@ class _Publisher:
                     return
 
     def write(self, folder: Path, name: str, content: str, *, is_first: bool) -> bool:
-        """Replace a file, and return whether it succeeded. A failure is a warning, once until a write succeeds."""
+        """Replace a file, and return whether this succeeded. The first failure after a success is logged."""
         fresh = folder / f".{name}.new"
         try:
             if is_first:
@@ -360,7 +360,7 @@ def _is_row(row: dict[str, Any]) -> bool:
 
 
 def _process_identity(pid: int) -> str | None:
-    """Return a text that no other process with this pid has, as far as the system tells; None for an ended process."""
+    """Return a string that distinguishes processes with the same pid, if there is one; None for an ended process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # After the name in parentheses: the state is field 3, and the start time field 22.

@@ -1,4 +1,4 @@
-"""Shows the views of running work, with one thread per process, where the user looks: see `show`."""
+"""The display of running work on a terminal, in a notebook or in the log. One thread per process updates it."""
 
 from __future__ import annotations
 
@@ -64,23 +64,23 @@ def show(
     logs_end: bool = True,
     max_log_interval: float = LOG_INTERVAL_S,
 ) -> Shown | None:
-    """Show work until `Shown.close`: on a terminal, in a notebook, or else in the log.
+    """Display running work on a terminal, in a notebook or, without either, in the log, until `Shown.close` is called.
 
     Args:
-        describe: Returns the current view; None shows nothing for the moment. Another thread calls it, so it must only
-            read.
+        describe: Returns the current view, or None to show nothing at the moment. It is called in another thread, so
+            it must not change anything.
         keep: Whether a notebook keeps the last view. A terminal never does.
-        logs_end: Whether the log gets a line at the end, if it has one of the work already.
-        max_log_interval: The most seconds between two lines in the log.
+        logs_end: Whether to log a final line, if earlier lines about the work have been logged.
+        max_log_interval: The maximum time between two log lines in seconds.
 
     Returns:
-        The work; None if progress is not wanted.
+        A handle that ends the display; None if progress is turned off.
     """
     return Shown(describe, keep, logs_end, max_log_interval) if is_wanted() else None
 
 
 class Shown:
-    """Work that is shown."""
+    """Work that is displayed."""
 
     def __init__(
         self, describe: Callable[[], View | None], keep: bool, logs_end: bool, max_log_interval: float
@@ -91,7 +91,7 @@ class Shown:
         self.max_log_interval = max_log_interval
         self.begun = time.monotonic()
         self.due = self.begun + DELAY_S
-        self.view: View | None = None  # the answer of `describe`
+        self.view: View | None = None  # the latest result of `describe`
         self.last: View | None = None  # what was shown last
         self.lines = 0  # in the log
         self.next_line = LOG_DELAY_S
@@ -110,10 +110,10 @@ class Display(Protocol):
         """Show the views of all work that is due, the oldest first."""
 
     def remove(self, shown: Shown) -> None:
-        """Work has ended."""
+        """Handle the end of some work."""
 
     def close(self) -> None:
-        """No work is shown any more."""
+        """Handle the end of the last work."""
 
 
 def _choose_display(lock: threading.RLock) -> Display:
@@ -135,7 +135,7 @@ class _TerminalDisplay:
         self.terminal.draw([view for _, view in shown])
 
     def remove(self, shown: Shown) -> None:
-        """The next update draws the rest."""
+        """Do nothing: the next update draws the remaining work."""
 
     def close(self) -> None:
         self.terminal.close()
@@ -153,7 +153,7 @@ class _NotebookDisplay:
             shown.output.clear()
 
     def close(self) -> None:
-        """Outputs stay in their cells."""
+        """Do nothing: outputs stay in their cells."""
 
 
 class _LogDisplay:
@@ -170,11 +170,11 @@ class _LogDisplay:
             _write_log((shown.describe() or shown.last).last_line())
 
     def close(self) -> None:
-        """Lines stay in the log."""
+        """Do nothing: lines stay in the log."""
 
 
 def _write_log(line: str) -> None:
-    """Log a line; without handlers, because the program has configured no logging, print it."""
+    """Log a line, or print it if the program has not configured logging."""
     if logger.hasHandlers():
         logger.info("%s", line)
     elif sys.stderr is not None:
@@ -182,7 +182,7 @@ def _write_log(line: str) -> None:
 
 
 class _Screen:
-    """Shows the work of this process. A thread updates it, which ends by itself when there is no work."""
+    """Displays the work of this process. A thread updates the display, and ends when no work is left."""
 
     def __init__(self) -> None:
         # Both are reentrant, because a signal handler or the garbage collector may end work at any point.
@@ -193,7 +193,7 @@ class _Screen:
         self._display: Display | None = None
 
     def add(self, shown: Shown) -> None:
-        """Show work, as soon as it is due."""
+        """Display work once it has run long enough."""
         with self._lock:
             self._shown.append(shown)
             if self._thread is None:
@@ -201,7 +201,7 @@ class _Screen:
                 self._thread.start()
 
     def remove(self, shown: Shown) -> None:
-        """Show work no longer. The thread notices it by itself, which costs short work nothing."""
+        """Stop displaying work. The thread is not woken, so that the end of short work costs nothing."""
         with self._lock:
             if shown not in self._shown:
                 return
@@ -217,7 +217,7 @@ class _Screen:
             self.remove(each)
 
     def reset_after_fork(self) -> None:
-        """Forget the work and the thread, which are the parent's, in a child process."""
+        """In a forked child, forget the work and the thread of the parent."""
         if isinstance(self._display, _TerminalDisplay):
             self._display.terminal.leave()
         self.__init__()  # type: ignore[misc]  # its locks may be held by threads that do not exist here
@@ -234,13 +234,13 @@ class _Screen:
                 with self._display_lock:
                     self._draw()
         except Exception:
-            logger.exception("Progress is not shown any more, because the display has failed.")
+            logger.exception("The progress display has failed and is turned off.")
             with self._lock:
                 self._shown.clear()
                 self._thread = None
 
     def _describe(self) -> None:
-        """Ask for the views of all work that is due, without a lock: the answer may take a while."""
+        """Return the views of all work that is due. No lock is held, because `describe` may be slow."""
         now = time.monotonic()
         for each in list(self._shown):
             if each.due <= now:

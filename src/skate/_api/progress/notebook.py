@@ -12,7 +12,7 @@ _CELL = "text-align:{};padding:0 0.8em 0 0"
 
 
 class NotebookOutput:
-    """One output of the cell that runs.
+    """One output of the running cell.
 
     Create it in the thread that runs the cell: the output belongs to the cell of this context. Another thread may show
     and update it.
@@ -23,11 +23,11 @@ class NotebookOutput:
         self._handle: Any = None
 
     def show(self, view: View) -> None:
-        """Show a view instead of the one before."""
+        """Replace the view."""
         self._publish({"text/html": to_html(view), "text/plain": view.line()})
 
     def clear(self) -> None:
-        """Show nothing any more."""
+        """Clear the output."""
         if self._handle is not None:
             self._publish({"text/html": "", "text/plain": ""})
 

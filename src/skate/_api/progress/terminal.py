@@ -1,8 +1,8 @@
 """Progress on a terminal: a block of lines below the output of the program, which is redrawn in place.
 
-What the process writes to the same terminal goes through the `write` method of `sys.stdout` or `sys.stderr`, also the
-lines of workers and of `logging`. While a block is shown, that method removes the block first, so that the text appears
-above it, and the block is drawn again after the next complete line.
+All output of the process to the same terminal, including the lines of workers and of `logging`, goes through the method
+`write` of `sys.stdout` or `sys.stderr`. While a block is shown, that method removes the block first, so that the text
+appears above it, and the block is drawn again after the next complete line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 24
 _MIN_INTERVAL_S = 0.1  # between two drawings that output of the program causes
-_DEFAULT_SIZE = os.terminal_size((80, 24))  # if the terminal does not tell its own
+_DEFAULT_SIZE = os.terminal_size((80, 24))  # if the terminal does not report its size
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -73,13 +73,13 @@ class Terminal:
             self._lines = []
 
     def close(self) -> None:
-        """Remove the block, and watch no longer."""
+        """Remove the block, and stop watching."""
         with self._lock:
             self.clear()
             self.leave()
 
     def leave(self) -> None:
-        """Watch no longer, and leave the screen as it is."""
+        """Stop watching, and leave the screen unchanged."""
         while self._restore:
             self._restore.pop()()
 
@@ -130,7 +130,7 @@ class Terminal:
             self._lines, self._is_drawn = [], False
 
     def _erasing(self) -> str:
-        """Return what erases the block."""
+        """Return the control sequence that erases the block."""
         self._is_drawn = False
         columns = self._size().columns
         # A line that is wider than the terminal, which was resized, takes several rows.

@@ -1,4 +1,4 @@
-"""What is shown of running work: a title, facts, a bar and a table. The displays draw it in their own ways."""
+"""The content of a progress display: a title, facts, a bar and a table. Each display renders it in its own way."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Bar:
 
     @property
     def share(self) -> float | None:
-        """The finished part between 0 and 1; None without a total."""
+        """The finished fraction, from 0 to 1; None without a total."""
         if not self.total:
             return None
         return min(1.0, max(0.0, self.done / self.total))
 
     @property
     def seconds_left(self) -> float | None:
-        """The seconds until the end at the present rate; None if it is not known."""
+        """The estimated remaining time in seconds; None if it is not known."""
         if self.total is None or not self.rate or self.done >= self.total:
             return None
         return (self.total - self.done) / self.rate
@@ -58,7 +58,7 @@ class Column:
     Attributes:
         title: The text above it.
         is_number: Whether its values are aligned at the right and never shortened.
-        min_width: The least number of characters, so that columns do not move with each value.
+        min_width: The minimum width in characters, so that columns do not move with each value.
     """
 
     title: str

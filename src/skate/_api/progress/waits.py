@@ -19,7 +19,7 @@ from skate._base.object_ref import PENDING, ObjectRef
 LOG_INTERVAL_S = (
     600.0  # at most, between two lines in a log: a program may wait for a server that runs for days
 )
-WHY_INTERVAL_S = 2.0  # between two questions to the node
+WHY_INTERVAL_S = 2.0  # between two queries of the node
 _OWN = os.path.join(PACKAGE, "")
 
 
@@ -53,7 +53,7 @@ def _called_function() -> str | None:
 
 
 class LongWait:
-    """Describes a wait; another thread calls it.
+    """Describes a wait. It is called in another thread.
 
     Args:
         name: The function that waits.

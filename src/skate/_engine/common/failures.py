@@ -24,27 +24,27 @@ def as_error(text: str) -> bytes:
 
 
 def task_cancelled(task: bytes) -> bytes:
-    """The task was cancelled."""
+    """Return the error of a cancelled task."""
     return _dump(exceptions.TaskCancelledError(task.hex()))
 
 
 def owner_died(id: bytes) -> bytes:
-    """The process that would have made the object is gone."""
+    """Return the error for an object whose process has ended before it made the object."""
     return _dump(exceptions.OwnerDiedError(id.hex()))
 
 
 def object_lost(id: bytes) -> bytes:
-    """The object is unknown, or no longer known."""
+    """Return the error for an object that is not, or no longer, known."""
     return _dump(exceptions.ObjectLostError(id.hex()))
 
 
 def object_freed(id: bytes) -> bytes:
-    """The object was freed on purpose."""
+    """Return the error for an object that the program has freed."""
     return _dump(exceptions.ObjectFreedError(id.hex()))
 
 
 def worker_crashed(name: str, pid: int, code: int | None, lines: Sequence[str], why: str = "") -> bytes:
-    """The worker died while it ran the task."""
+    """Return the error of a task whose worker died."""
     return _dump(
         exceptions.WorkerCrashedError(
             pid=pid, exit_code=code, log_lines=lines, task_name=name, likely_cause=why or None
@@ -53,7 +53,7 @@ def worker_crashed(name: str, pid: int, code: int | None, lines: Sequence[str], 
 
 
 def out_of_memory(text: str, name: str, pid: int, code: int | None, lines: Sequence[str]) -> bytes:
-    """The task was ended because memory ran out."""
+    """Return the error of a task that was killed because memory ran out."""
     return _dump(
         exceptions.OutOfMemoryError(
             text, pid=pid, exit_code=code, log_lines=lines, task_name=name, likely_cause=MONITOR
@@ -85,13 +85,13 @@ def memory_warning(name: str, pid: int, used: int, total: int) -> str:
 
 
 def no_worker(code: int | None, lines: Sequence[str]) -> bytes:
-    """Workers end before they are ready, repeatedly."""
+    """Return the error for workers that repeatedly end before they are ready."""
     log = "".join(f"\n  {line}" for line in lines)
     return as_error(f"Failed to startup worker: {exit_text(code)} The last lines of its log:{log or ' none'}")
 
 
 def no_process(why: str) -> bytes:
-    """The system refuses to start another process."""
+    """Return the error for a process that the system refuses to start."""
     return as_error(f"Failed to startup worker: {why}")
 
 
@@ -106,7 +106,7 @@ def actor_died(
     lines: Sequence[str] = (),
     over_memory: bool = False,
 ) -> bytes:
-    """The actor is dead and will not restart."""
+    """Return the error of an actor that is dead and will not restart."""
     kind = ActorOutOfMemoryError if over_memory else exceptions.ActorDiedError
     return _dump(
         kind(
@@ -123,30 +123,30 @@ def actor_died(
 
 
 def unschedulable(name: str, why: str, *, actor: bool = False) -> bytes:
-    """The request can never be met."""
+    """Return the error for resources that can never be available."""
     kind = exceptions.ActorUnschedulableError if actor else exceptions.TaskUnschedulableError
     return _dump(kind(f"{name} {why}"))
 
 
 def group_removed(*, actor: bool) -> bytes:
-    """The placement group is gone."""
+    """Return the error for a placement group that was removed."""
     if actor:
         return _dump(exceptions.ActorPlacementGroupRemoved())
     return _dump(exceptions.TaskPlacementGroupRemoved())
 
 
 def environment_failed(text: str) -> bytes:
-    """The runtime environment could not be created."""
+    """Return the error for a runtime environment that could not be created."""
     return _dump(exceptions.RuntimeEnvSetupError(text))
 
 
 def value_error(text: str) -> bytes:
-    """The caller named something that does not exist, or a name that is taken."""
+    """Return the error for a name that does not exist, or that is taken."""
     return _dump(ValueError(text))
 
 
 def actor_name_taken(name: str, namespace: str) -> str:
-    """A living actor has the name."""
+    """Return the message for a name that a living actor has."""
     return (
         f"The name {name} is already taken by a living actor of namespace {namespace!r}. Please use a different name, "
         f"or get_actor({name!r}, namespace={namespace!r}) for a handle of that actor."
@@ -154,7 +154,7 @@ def actor_name_taken(name: str, namespace: str) -> str:
 
 
 def group_name_taken(name: str, namespace: str) -> str:
-    """A placement group has the name."""
+    """Return the message for a name that a placement group has."""
     return (
         f"A placement group named {name!r} exists already in namespace {namespace!r}. Use another name or "
         f"get_placement_group({name!r})."
@@ -162,7 +162,7 @@ def group_name_taken(name: str, namespace: str) -> str:
 
 
 def get_timed_out(pending: int, count: int, timeout: float | None) -> str:
-    """Some of the objects of a `get` are not ready in time."""
+    """Return the message of a `get` whose objects are not ready in time."""
     return (
         f"Get timed out: {pending} of {count} objects are not ready after {timeout} s. skate.util.state.why(ref) says "
         "what they wait for."
@@ -170,7 +170,7 @@ def get_timed_out(pending: int, count: int, timeout: float | None) -> str:
 
 
 def no_such_actor(name: str, namespace: str) -> str:
-    """No living actor has the name."""
+    """Return the message for a name that no living actor has."""
     return (
         f"Failed to look up actor with name '{name}': no living actor of the namespace {namespace!r} has it. It may "
         "have died, or belong to another namespace, which get_actor(name, namespace=...) takes."
@@ -178,7 +178,7 @@ def no_such_actor(name: str, namespace: str) -> str:
 
 
 def foreign_reference(reference: object, *, several: bool = False) -> str:
-    """A reference is used outside of its session."""
+    """Return the message for a reference that is used outside its session."""
     what = "Ray objects" if several else "a Ray object"
     return (
         f"The program uses {what} whose owner is unknown: {reference!r} belongs to another session, "
@@ -187,7 +187,7 @@ def foreign_reference(reference: object, *, several: bool = False) -> str:
 
 
 def foreign_handle(actor: bytes) -> str:
-    """A handle is used outside of its session."""
+    """Return the message for a handle that is used outside its session."""
     return (
         f"ActorHandle objects are not valid across Ray sessions. This one, of actor {actor.hex()}, comes from a "
         "session that has ended: create the actor again."
@@ -195,12 +195,12 @@ def foreign_handle(actor: bytes) -> str:
 
 
 def too_large(size: int, budget: int) -> str:
-    """An object is larger than the whole object store."""
+    """Return the message for an object that is larger than the object store."""
     return f"An object of {_mb(size)} does not fit the object store, whose budget is {_mb(budget)}"
 
 
 def store_full(need: int, used: int, budget: int, mapped: Sequence[str], disk: str = "") -> str:
-    """All of the object store is in use, or cannot be moved to disk."""
+    """Return the message for an object store that is full."""
     text = f"The object store is full: {_mb(need)} asked for, {_mb(used)} of {_mb(budget)} in use"
     if mapped:
         text += f", of which {', '.join(mapped)}"
@@ -208,12 +208,12 @@ def store_full(need: int, used: int, budget: int, mapped: Sequence[str], disk: s
 
 
 def is_mapped(process: str, size: int) -> str:
-    """A process maps objects of this size."""
+    """Describe that a process maps objects."""
     return f"{_mb(size)} are mapped by {process}"
 
 
 def shared_memory_full(size: int) -> str:
-    """The file system of shared memory is full, although the object store is not."""
+    """Return the message for a full file system of shared memory, although the object store is not full."""
     return f"Shared memory has no room for an object of {_mb(size)}, because other programs use it too"
 
 

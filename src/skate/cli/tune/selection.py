@@ -131,7 +131,7 @@ def parse_filter(text: str) -> tuple[str, str, str]:
 
 
 def _passes(row: Row, column: str, symbol: str, value: str) -> bool:
-    """Compare as numbers if both are, and else as text; a row without a value passes no filter."""
+    """Compare two values: as numbers if both are, otherwise as text. A row without a value passes no filter."""
     found = row.get(column)
     if found is None:
         return False

@@ -279,4 +279,4 @@ class Engine(Protocol):
 
 
 class EngineDeadError(RuntimeError):
-    """The engine has failed and takes no more requests."""
+    """The engine has failed and accepts no more requests."""

@@ -145,7 +145,7 @@ class PagedAttention:
 
     def _batch(self, padded: int, members: Sequence[tuple[int, AttentionRow]]) -> _Batch:
         count = -(-padded // self._cache.block_size)
-        # Blocks beyond the end are masked; any that exists will do.
+        # Blocks beyond the end are masked; any existing block will do.
         tables = [(*row.blocks[:count], *[0] * (count - len(row.blocks))) for _, row in members]
         return _Batch(
             tokens=torch.tensor([first for first, _ in members]),
@@ -187,7 +187,7 @@ class PagedAttention:
             keys, values = keys[-window:], values[-window:]
             window = FULL
         heads = self._config.num_kv_heads
-        # Queries that share a key head lie side by side as further rows of it, so keys are not repeated.
+        # Queries that share a key head are stored side by side as additional rows, so keys are not repeated.
         grouped = queries.view(row.count, heads, -1, self._config.head_dim).permute(1, 2, 0, 3)
         group = grouped.shape[1]
         flat = grouped.reshape(1, heads, group * row.count, self._config.head_dim)

@@ -15,7 +15,7 @@ from skate.llm._engine.linear import MakeHead, MakeLinear
 from skate.llm._engine.model_config import FULL, ModelConfig
 from skate.llm._engine.rope import rotation_table
 
-_EXAMPLE = 16  # tokens that show which inputs of the head are great
+_EXAMPLE = 16  # tokens that show which inputs of the head are large
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Decoder:
         config: The shape of the model.
         weights: Tensors by the names that Llama's checkpoints use.
         make_linear: Lays out a weight and a bias for the device.
-        make_head: Lays out the weight that gives logits, given its inputs for some tokens; None lays it out as the
-            others.
+        make_head: Lays out the weight of the output layer, given its inputs for some example tokens; None uses
+            `make_linear`.
         device: Where to put the weights.
         dtype: The type of weights and activations.
         max_length: The longest sequence.
-        ops: The operations between the matrix products; None takes torch's.
+        ops: The operations between the matrix products; None uses torch's.
 
     Raises:
         ValueError: If a tensor is missing or has the wrong shape.
@@ -121,7 +121,7 @@ class Decoder:
         return normed
 
     def head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the scores of the next token for hidden states: logits, but for their type and their limit."""
+        """Return the scores of the next token. `logits_of_scores` converts them to logits."""
         return self._head(hidden)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -129,14 +129,14 @@ class Decoder:
         return self.logits_of_scores(self._head(hidden))
 
     def logits_of_scores(self, scores: torch.Tensor) -> torch.Tensor:
-        """Return float32 logits for what `head` has returned."""
+        """Return the float32 logits for the scores that `head` has returned."""
         logits = scores.float()
         softcap = self.config.logit_softcap
         return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
     @torch.inference_mode()
     def _example(self, max_length: int) -> torch.Tensor:
-        """Return the last hidden states of tokens from all over the vocabulary."""
+        """Return the last hidden states of tokens spread over the vocabulary."""
         count = min(_EXAMPLE, max_length)
         cache = KVCache(self.config, 1, count, self.dtype, self.device)
         attention = PagedAttention(self.config, cache, [AttentionRow(0, count, [0])])

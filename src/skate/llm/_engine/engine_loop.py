@@ -166,7 +166,7 @@ class EngineLoop:
         self._thread.join()
 
     def _put(self, command: Callable[[], None]) -> bool:
-        """Have the thread run a command. Return False if it has ended, and takes no more."""
+        """Have the thread run a command. Return False if the thread has ended."""
         with self._lock:
             if not self._has_ended:
                 self._commands.put(command)
@@ -246,7 +246,7 @@ class EngineLoop:
             self._drop(request)
 
     def _accept(self, request: ActiveRequest, token: int, logprob: TokenLogprob | None) -> GenerationOutput:
-        """Take a token of a request, and return the piece of output that it makes."""
+        """Add a token to a request, and return the resulting piece of output."""
         sequence, params = request.sequence, request.request.params
         if request.first_token is None:
             request.first_token = time.perf_counter()

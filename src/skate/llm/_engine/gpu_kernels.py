@@ -1,4 +1,4 @@
-"""Triton kernels for what lies between the matrix products of a layer.
+"""Triton kernels for the operations between the matrix products of a layer.
 
 Each replaces several small kernels of torch. A decode step is a few hundred kernels of some microseconds, so their
 number matters more than their arithmetic. Sums are in float32.
@@ -16,7 +16,7 @@ _GATE_BLOCK = 1024
 
 
 class FusedLayerOps(TorchLayerOps):
-    """The operations of a layer as one kernel each; layer norms and the exact GELU, which few models use, stay."""
+    """The operations of a layer as one kernel each; torch computes layer norms and the exact GELU, which are rare."""
 
     def norm(self, values: torch.Tensor, norm: Norm) -> torch.Tensor:
         """Return the normalised values."""

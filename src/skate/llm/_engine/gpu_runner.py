@@ -37,7 +37,7 @@ class _Row:
 
     Args:
         epoch: The epoch of the sequence that the table of blocks belongs to.
-        blocks: How many blocks of the table are right.
+        blocks: The number of valid blocks in the table.
     """
 
     index: int
@@ -48,16 +48,16 @@ class _Row:
 class GpuRunner:
     """Computes steps on a GPU.
 
-    Tokens stay on the device: a step takes the ones that the step before has chosen from there, so it can be launched
-    before the host knows them. Steps of up to 1,024 tokens replay CUDA graphs, but for those with adapters.
+    Tokens stay on the device, where a step reads those that the previous step has chosen. So a step can be launched
+    before the host knows its tokens. Steps of up to 1,024 tokens replay CUDA graphs, unless they use adapters.
 
     Args:
         decoder: The model on the device.
         cache: Its KV cache, with one block more than the scheduler hands out, which padding writes to.
-        max_sequences: Most sequences of a step.
-        max_blocks: Most blocks of a sequence.
-        make_graphs: Makes what replays a function; None computes every step without graphs.
-        make_attention: Makes the attention of a step.
+        max_sequences: The maximum number of sequences in a step.
+        max_blocks: The maximum number of blocks of a sequence.
+        make_graphs: Creates the object that replays a function; None disables graphs.
+        make_attention: Creates the attention of a step.
     """
 
     depth = 2
@@ -162,7 +162,7 @@ class GpuRunner:
         return mean_vector(self._decoder.forward(self._upload(list(prompt)), positions, attention))
 
     def _row(self, sequence: TokenSequence) -> _Row:
-        """Return the row of a sequence; one that does not run any more gives up its own."""
+        """Return the row of a sequence, which may be that of a sequence that no longer runs."""
         row = self._rows.get(sequence)
         if row is None:
             if not self._free_rows:
@@ -172,7 +172,7 @@ class GpuRunner:
         return row
 
     def _is_ready(self, scheduled: ScheduledSequence, row: _Row) -> bool:
-        """Whether a sequence computes one token, and the device knows all of its blocks but perhaps the last."""
+        """Whether a sequence computes one token, and the device has all of its blocks, except perhaps the last."""
         return (
             scheduled.count == 1
             and row.epoch == scheduled.epoch
@@ -320,7 +320,7 @@ class GpuRunner:
         self._last_tokens[self._upload([rows[index].index for index in drawing]).long()] = chosen
 
     def _mark(self) -> torch.cuda.Event | None:
-        """Return an event that is reached when everything launched so far has ended."""
+        """Return an event that occurs when everything launched so far has ended."""
         if self._device.type == "cpu":
             return None
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -381,7 +381,7 @@ class LaunchedGpuStep:
 
 
 def _splits(programs: int) -> int:
-    """Return among how many programs to split the work of one, so that the device is busy."""
+    """Return into how many programs to split the work of one, so that the device is busy."""
     return next((splits for splits in (1, 4) if programs * splits * 2 > _PROGRAMS), 16)
 
 

@@ -31,7 +31,7 @@ MakeHead = Callable[
 
 
 class PlainLinear:
-    """A product with weights as checkpoints store them, `(out, in)`: the layout that GPUs want."""
+    """A product with weights as checkpoints store them, `(out, in)`: the layout that is fast on GPUs."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         self.weight = weight
@@ -45,8 +45,8 @@ class PlainLinear:
 class TransposedLinear:
     """A product with weights stored as `(in, out)`, which a CPU multiplies faster with 2 to 32 rows.
 
-    A single row is computed as two: with one row, a CPU library takes another algorithm, whose sums are rounded
-    differently, and the output of a request would depend on what else runs.
+    A single row is computed as two: CPU libraries use another algorithm for one row, whose sums are rounded
+    differently, so the output of a request would depend on the other requests.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
@@ -82,8 +82,8 @@ class QuantizedWeight:
 class Int4Linear(ABC):
     """A product with weights in 4 bits.
 
-    A group's offset adds itself times the sum of the group's inputs. So all offsets are one product in float32, of a
-    thirty-second of the inputs, and the kernels need to know the scales only.
+    The offset of a group contributes the offset times the sum of the group's inputs. All offsets together are
+    therefore one small product in float32, and the kernels need only the scales.
     """
 
     def __init__(self, weight: QuantizedWeight, bias: torch.Tensor | None = None) -> None:
@@ -108,7 +108,7 @@ class DynamicInt4Linear(Int4Linear):
     def __init__(self, weight: QuantizedWeight, bias: torch.Tensor | None = None) -> None:
         super().__init__(weight, bias)
         codes = weight.codes
-        # With scales of another type, torch takes an algorithm that is 80 times slower.
+        # With scales of another type, torch uses an algorithm that is 80 times slower.
         self._packed = torch.ops.aten._dyn_quant_pack_4bit_weight(
             (codes[:, 1::2] << 4 | codes[:, ::2]).to(torch.uint8),
             weight.scales,
@@ -128,7 +128,7 @@ class DynamicInt4Linear(Int4Linear):
 class PackedInt4Linear(Int4Linear):
     """A product of rows in bfloat16 with weights in 4 bits, by the kernels that torch has for every CPU.
 
-    They are made for x86. With rows of another type, torch takes an algorithm that is 70 times slower.
+    They are made for x86. With rows of another type, torch uses an algorithm that is 70 times slower.
     """
 
     def __init__(self, weight: QuantizedWeight, bias: torch.Tensor | None = None) -> None:
@@ -148,10 +148,10 @@ class PackedInt4Linear(Int4Linear):
 
 
 class OutlierLinear:
-    """A product with weights in 4 bits, and in float32 for the few inputs that are much greater than the others.
+    """A product with weights in 4 bits, except for those of the few largest inputs, which are in float32.
 
-    Weights of great inputs need more than 4 bits. And if rows are rounded to 8 bits, these inputs decide how coarsely
-    the others are rounded.
+    The weights of large inputs need more than 4 bits. Besides, if rows are rounded to 8 bits, large inputs determine
+    how coarsely the others are rounded.
     """
 
     def __init__(self, weight: torch.Tensor, outliers: torch.Tensor) -> None:
@@ -166,7 +166,7 @@ class OutlierLinear:
 
 
 def make_int4_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """Store weights in 4 bits, of which each 32 share a scale and an offset, for the kernels of this machine.
+    """Quantize weights to 4 bits in groups of 32 that share a scale and an offset, for the kernels of this machine.
 
     Raises:
         ValueError: If the number of inputs is not a multiple of 32.
@@ -177,7 +177,7 @@ def make_int4_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> 
 
 
 def make_int4_head(weight: torch.Tensor, examples: torch.Tensor) -> Linear:
-    """Store weights in 4 bits, but those of the inputs that are greatest in some example rows.
+    """Quantize weights to 4 bits, except those of the inputs that are largest in some example rows.
 
     Raises:
         ValueError: If the number of inputs is not a multiple of 32.
@@ -187,9 +187,9 @@ def make_int4_head(weight: torch.Tensor, examples: torch.Tensor) -> Linear:
 
 
 def quantize_int4(weight: torch.Tensor) -> QuantizedWeight:
-    """Round weights to 16 values between the least and the greatest of their group.
+    """Round weights to 16 values between the minimum and the maximum of their group.
 
-    So weights that were rounded to such values before, as in GGUF files of 4 bits, hardly change.
+    Weights that were already rounded in this way, as in GGUF files of 4 bits, hardly change.
 
     Raises:
         ValueError: If the number of inputs is not a multiple of 32.

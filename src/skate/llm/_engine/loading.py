@@ -65,7 +65,7 @@ def choose_engine(
 def is_vllm_installed() -> bool:
     """Return whether vLLM is installed. It is not imported."""
     spec = importlib.util.find_spec("vllm")
-    return spec is not None and spec.origin is not None  # a folder of that name is no package
+    return spec is not None and spec.origin is not None  # a folder of that name is not a package
 
 
 def _reason_for_torch(model: str | Path, engine_kwargs: Mapping[str, Any]) -> str | None:

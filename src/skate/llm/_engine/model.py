@@ -58,21 +58,21 @@ class TorchEngineConfig:
     """Settings of the embedded engine. The names are those of vLLM's engine arguments.
 
     Args:
-        max_model_len: The maximum number of tokens of a prompt and its output; None takes the model's own limit.
-        device: `"auto"` is a GPU if there is one, but for weights of 4 bits.
+        max_model_len: The maximum number of tokens of a prompt and its output; None uses the model's own limit.
+        device: `"auto"` is a GPU if there is one, unless the weights have 4 bits.
         dtype: The type of weights and activations on a GPU; `"auto"` is bfloat16. A CPU computes in float32.
         max_num_seqs: The maximum number of requests that generate at a time; others wait. None is 16 on a CPU and
             256 on a GPU.
         max_num_batched_tokens: The maximum number of tokens that one step computes. A longer prompt is computed in
             several steps. None is 256 on a CPU and 8,192 on a GPU.
-        block_size: Tokens in a block of the KV cache.
+        block_size: The number of tokens in a block of the KV cache.
         enable_prefix_caching: Whether prompts share the keys and values of equal prefixes.
         quantization: `"int4"` stores the matrices in 4 bits, on a CPU; the embeddings stay in float32.
-        kv_cache_memory_bytes: Memory for the KV cache; None takes what the other settings need, if it is there: at
-            most half of the free memory of a CPU, or what `gpu_memory_utilization` leaves on a GPU.
+        kv_cache_memory_bytes: The memory for the KV cache in bytes. None allocates what the other settings need: at
+            most half of the free memory on a CPU, or what `gpu_memory_utilization` leaves on a GPU.
         gpu_memory_utilization: The share of a GPU's memory that the engine may use.
-        enforce_eager: Whether to record no CUDA graphs, which saves memory and costs speed.
-        num_threads: Threads of a step; None takes one for each CPU that the process may use.
+        enforce_eager: Whether to run without CUDA graphs, which saves memory but is slower.
+        num_threads: The number of threads that compute a step; None uses one for each CPU that the process may use.
 
     Raises:
         ValueError: If a value is outside its range.
@@ -129,11 +129,11 @@ class TorchEngineConfig:
     def from_kwargs(cls, kwargs: Mapping[str, Any]) -> TorchEngineConfig:
         """Make a configuration from engine arguments.
 
-        Arguments of vLLM that have no meaning for one process are left out, if their value asks for nothing
-        that the engine does not do.
+        Arguments of vLLM that have no meaning for a single process are ignored, if their values request nothing that
+        the engine lacks.
 
         Raises:
-            ValueError: If an argument is unknown, and the message names the nearest; or if it asks for several GPUs.
+            ValueError: If an argument is unknown (the message suggests the closest one), or requests several GPUs.
         """
         known = [each.name for each in fields(cls)]
         settings = {}
@@ -219,13 +219,13 @@ class Model:
         return decoder
 
     def replace_weights(self, decoder: Decoder) -> None:
-        """Use other weights from the next step on. Prefixes that the old ones computed are not shared any more."""
+        """Replace the weights from the next step on. Prefixes computed with the old ones are no longer shared."""
         self._decoder = decoder
         self._runner = None
         self.scheduler.forget_prefixes()
 
     def add_adapter(self, name: str, folder: Path) -> None:
-        """Load a LoRA adapter, or replace the one of the same name for requests that come later."""
+        """Load a LoRA adapter, or replace the one of the same name for later requests."""
         self.adapters[name] = load_adapter(name, folder, self.config, device=self.device, dtype=self.dtype)
 
     def unload(self, *, weights: bool, kv_cache: bool) -> None:

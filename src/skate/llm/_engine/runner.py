@@ -18,7 +18,7 @@ from skate.llm._engine.scheduler import Step
 
 
 class RowRequest(Protocol):
-    """What a runner needs to know of the request of a row."""
+    """The properties of a row's request that a runner needs."""
 
     @property
     def sampler(self) -> RequestSampler:
@@ -56,7 +56,7 @@ class SampledTokens:
         """
         try:
             self.tokens[index], logprob = sampler.choose(logits, position)
-        except ValueError as error:  # the request's grammar has no way on
+        except ValueError as error:  # the request's grammar allows no further token
             self.failures[index] = error
             return
         if logprob is not None:
@@ -87,7 +87,7 @@ class Runner(Protocol):
         ...
 
     def prepare(self) -> bool:
-        """Do a part of what makes later steps faster, when there is nothing else to do. Return False if all is done."""
+        """Do a part of the preparation that makes later steps faster. Return False if nothing is left to do."""
         ...
 
     def embed(self, prompt: Sequence[int]) -> list[float]:

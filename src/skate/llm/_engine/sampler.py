@@ -88,9 +88,9 @@ class RequestSampler:
             or self._counts_tokens
             or params.min_tokens
         )
-        """Whether a token depends on more than the logits, or more than a token is asked for."""
+        """Whether a token depends on more than its logits, or the request needs more than the token."""
         self.is_plain_greedy = params.temperature == 0 and not self.needs_host
-        """Whether the token is the one with the greatest logit, and nothing else is asked for."""
+        """Whether the token is the one with the highest logit, and the request needs nothing else."""
 
     def draw(self, index: int) -> Draw:
         """Return what a device needs to choose token number `index` of the output."""
@@ -202,7 +202,7 @@ def draw_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:
 
 
 def _nucleus_limit(logits: torch.Tensor, top_p: float) -> torch.Tensor:
-    """Return the least logit of the most probable tokens whose probabilities sum to `top_p`."""
+    """Return the lowest logit of the most probable tokens whose probabilities sum to `top_p`."""
     normaliser = logits.logsumexp(dim=-1)
     for count in (min(_CANDIDATES, logits.shape[0]), logits.shape[0]):
         best = logits.topk(count).values

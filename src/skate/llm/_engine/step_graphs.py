@@ -29,7 +29,7 @@ class StepGraphs(Generic[Shape]):
     """Replays a function on the GPU: one launch from the host instead of hundreds.
 
     A graph is recorded by `prepare`, or when a shape occurs for the second time. The first inputs of a shape are
-    computed without one, which compiles kernels and sets up libraries: a recording must not do that.
+    computed without a graph, because that compiles kernels and sets up libraries, which a recording must not do.
 
     Args:
         function: Takes a shape, and inputs of that shape on the device, and returns two tensors.
@@ -84,7 +84,7 @@ class StepGraphs(Generic[Shape]):
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Keep the garbage collector from deleting a graph of an earlier engine, which would end a recording."""
+    """Keep the garbage collector from deleting a graph of an earlier engine, which would abort a recording."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -32,7 +32,7 @@ class StepShape:
 
     @cached_property
     def slices(self) -> tuple[slice, ...]:
-        """Where the fields of `StepInputs` lie in an array."""
+        """The positions of the fields of `StepInputs` in an array."""
         of_tokens, of_sequences, of_blocks = (self.tokens,) * 4, (self.sequences,) * 4, (self.blocks,) * 2
         start, slices = 0, []
         for length in (*of_tokens, self.sequences + 1, *of_sequences, *of_blocks):
@@ -49,7 +49,7 @@ class StepShape:
 
 @dataclass(frozen=True, slots=True)
 class StepInputs(Generic[Array]):
-    """The inputs of a step, which lie in one array. Sequences are numbered in the order of the step.
+    """The inputs of a step, stored in one array. Sequences are numbered in the order of the step.
 
     Args:
         tokens: The tokens; a negative one is the token that the row of its sequence has chosen last.
@@ -105,10 +105,10 @@ class InputRow:
 class StepShapes:
     """The few shapes that inputs of steps are padded to, so that a graph can be replayed for each.
 
-    Larger steps have none: the device computes them longer than the host takes to launch them.
+    Larger steps have no shape: the device takes longer to compute them than the host to launch them.
 
     Args:
-        max_sequences: Most sequences of a step.
+        max_sequences: The maximum number of sequences in a step.
         queries: Tokens in a block of queries.
     """
 

@@ -147,7 +147,7 @@ class TorchEngine:
     async def update_weights(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
         """Replace every weight, between two steps, and return the new `weights_version`.
 
-        Requests that run continue with the new weights, and prefixes of the old ones are not shared any more.
+        Requests that run continue with the new weights, and prefixes of the old ones are no longer shared.
 
         Raises:
             ValueError: If a tensor is missing or has the wrong shape; the old weights stay.
@@ -177,7 +177,7 @@ class TorchEngine:
         del self._model.adapters[name]
 
     async def pause(self) -> None:
-        """Start no further step, and keep the requests."""
+        """Stop running steps until `resume` is called. Requests are kept."""
         self._check_alive()
         await self._loop.call(lambda: self._set_paused(True))
 
@@ -187,7 +187,7 @@ class TorchEngine:
         await self._loop.call(lambda: self._set_paused(False))
 
     async def sleep(self, *, weights: bool = True, kv_cache: bool = True) -> None:
-        """Free the memory of the weights, the KV cache, or both. Requests that come later wait for `wake_up`.
+        """Free the memory of the weights, the KV cache, or both. Later requests wait for `wake_up`.
 
         Raises:
             ValueError: If requests are running.
@@ -196,7 +196,7 @@ class TorchEngine:
         await self._loop.call(lambda: self._sleep(weights=weights, kv_cache=kv_cache))
 
     async def wake_up(self) -> None:
-        """Undo `sleep`: read the weights again, and run the requests that have come meanwhile."""
+        """Undo `sleep`: read the weights again, and run the requests that have arrived meanwhile."""
         self._check_alive()
         await self._loop.call(self._wake_up)
 
@@ -212,7 +212,7 @@ class TorchEngine:
             raise EngineDeadError("the engine is closed")
 
     async def _prepare(self, request: GenerationRequest) -> ActiveRequest:
-        """Check a request, and make what it needs to run."""
+        """Check a request, and prepare it to run."""
         params = request.params
         self._check_prompt(request.prompt, room=self.max_model_len - 1)
         check_tokens("logit_bias", params.logit_bias, vocab_size=self._model.config.vocab_size)

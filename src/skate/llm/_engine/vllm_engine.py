@@ -107,7 +107,7 @@ class VLLMEngine:
         engine.shutdown()
         for process in processes:
             process.join(_JOIN_TIMEOUT)
-        self._engine = None  # vLLM fails if it is still there when the interpreter ends
+        self._engine = None  # vLLM fails if the engine still exists when the interpreter ends
 
     @classmethod
     def load(
@@ -220,7 +220,7 @@ class VLLMEngine:
         and prefixes of the old ones are not shared any more.
 
         Raises:
-            ValueError: If vLLM refuses a tensor. Some of the weights may have been replaced: give all of them again.
+            ValueError: If vLLM refuses a tensor. Some of the weights may have been replaced: pass all of them again.
         """
         with tempfile.TemporaryDirectory(prefix="skate-weights-") as folder:
             await asyncio.to_thread(_save_weights, Path(folder), tensors)
@@ -236,7 +236,7 @@ class VLLMEngine:
         return self.weights_version
 
     async def add_adapter(self, name: str, path: str) -> None:
-        """Load a LoRA adapter from a folder, or replace the one of the same name for requests that come later.
+        """Load a LoRA adapter from a folder, or replace the one of the same name for later requests.
 
         Raises:
             FileNotFoundError: If a file is missing.
@@ -247,7 +247,7 @@ class VLLMEngine:
                 "vLLM was started without adapters: load the model with enable_lora=True, and with max_lora_rank if "
                 "the rank of an adapter is more than 16"
             )
-        # vLLM finds out only in the step that uses the adapter, which would end the engine.
+        # vLLM would detect this only in the step that uses the adapter, which would end the engine.
         folder = await asyncio.to_thread(self._check_adapter, path)
         number = next(self._numbers)
         # A name of its own for each load: vLLM shares prefixes between adapters of equal names.
@@ -275,7 +275,7 @@ class VLLMEngine:
         await self._call(lambda: self._engine.remove_lora(adapter.lora_int_id))
 
     async def pause(self) -> None:
-        """Start no further step, and keep the requests."""
+        """Stop running steps until `resume` is called. Requests are kept."""
         await self._call(lambda: self._engine.pause_generation(mode="keep", clear_cache=False))
 
     async def resume(self) -> None:
@@ -285,7 +285,7 @@ class VLLMEngine:
     async def sleep(self, *, weights: bool = True, kv_cache: bool = True) -> None:
         """Free the accelerator's memory of the KV cache, or of the weights too, which are kept in host memory.
 
-        Requests that come later wait for `wake_up`.
+        Later requests wait for `wake_up`.
 
         Raises:
             NotImplementedError: If only the weights are to be freed.
@@ -328,7 +328,7 @@ class VLLMEngine:
         return asyncio.run_coroutine_threadsafe(run(), self._loop)
 
     async def _call(self, function: Callable[[], Awaitable[_T]]) -> _T:
-        """Run a function in the event loop of vLLM, and return its result or raise its error in our words."""
+        """Run a function in the event loop of vLLM, and return its result. Errors of vLLM are translated."""
         self._check_alive()
         try:
             return await asyncio.wrap_future(self._submit(function))

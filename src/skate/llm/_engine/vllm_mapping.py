@@ -1,7 +1,7 @@
-"""What vLLM is told and what it answers, in the words of the interface of engines.
+"""Translation between the interface of engines and the requests and outputs of vLLM.
 
 This is the only module that imports vLLM. It uses the asynchronous engine, its arguments, and the parameters of
-requests, and nothing of vLLM's servers, which change with each release.
+requests, but not vLLM's servers, which change with each release.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class VLLM:
         Raises:
             ImportError: If it is not installed, or lacks a name.
         """
-        # A fork of this process, which has threads, could wait for ever for a lock that one of them holds.
+        # A fork of this process, which has threads, could wait forever for a lock that one of them holds.
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
         try:
             import vllm
@@ -156,7 +156,7 @@ def engine_arguments(
     """Return vLLM's `AsyncEngineArgs`.
 
     Raises:
-        ValueError: If an argument is unknown, and the message names the nearest.
+        ValueError: If an argument is unknown. The message suggests the closest one.
     """
     known = [each.name for each in fields(vllm.AsyncEngineArgs) if not each.name.startswith("_")]
     for name in given:
@@ -191,7 +191,7 @@ def sampling_params(vllm: VLLM, params: SamplingParams, eos_token_ids: Sequence[
         repetition_penalty=params.repetition_penalty,
         seed=None if params.seed is None else params.seed % _SEEDS,
         stop=list(params.stop),
-        # vLLM itself knows the tokens of one file alone.
+        # vLLM itself reads the stop tokens of only one of the model's files.
         stop_token_ids=[*params.stop_token_ids, *(() if params.ignore_eos else eos_token_ids)],
         ignore_eos=params.ignore_eos,
         logit_bias=dict(params.logit_bias) or None,

@@ -24,10 +24,10 @@ _PROGRESS = "progress.json"
 
 
 class Strategy(Protocol):
-    """How a model is distributed: what the training loop uses of it."""
+    """The interface of a strategy of distribution, as the training loop uses it."""
 
     is_sharded: bool  # whether every worker stores a part of the state, instead of rank 0 all of it
-    module: Any  # what the loop calls
+    module: Any  # the module that the loop calls
 
     def attach(self, optimizer: torch.optim.Optimizer) -> Any:
         """Return the optimizer that updates the distributed weights."""
@@ -229,12 +229,12 @@ def _layers(module: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def write_progress(folder: Path, progress: Progress) -> None:
-    """Write how far a run is into a checkpoint."""
+    """Write the progress of a run into a checkpoint."""
     (folder / _PROGRESS).write_text(json.dumps(dataclasses.asdict(progress)), encoding="utf-8")
 
 
 def read_progress(folder: Path) -> Progress:
-    """Return how far the run of a checkpoint was."""
+    """Return the progress of the run that wrote a checkpoint."""
     return Progress(**json.loads((folder / _PROGRESS).read_text(encoding="utf-8")))
 
 

@@ -158,7 +158,7 @@ class ReportLedger:
     def stored(
         self, rank: int, index: int, lost: str | None = None, name: str | None = None
     ) -> list[CompletedReport]:
-        """A worker has stored its part of a checkpoint, perhaps under another name, or has failed to."""
+        """Record that a worker has stored its part of a checkpoint, perhaps under another name, or has failed to."""
         report = self._reports.get(index)
         if report is None:
             return []
@@ -173,7 +173,7 @@ class ReportLedger:
         return self._complete()
 
     def validated(self, index: int, status: Status, metrics: Metrics) -> list[KeptCheckpoint]:
-        """The validation of a checkpoint has ended; return the checkpoints that are no longer kept."""
+        """Record the result of a validation, and return the checkpoints that are no longer kept."""
         self.kept = [
             replace(each, status=status, metrics={**each.metrics, **metrics}) if each.index == index else each
             for each in self.kept

@@ -84,7 +84,7 @@ class Requests:
         self._skipped: dict[int, int] = {}  # rank -> the report that it had yet to make when it was given up
 
     def received(self, rank: int, request: Request) -> None:
-        """A worker has made a request."""
+        """Handle a request of a worker."""
         if request.kind == BEGIN:
             self._reply(rank, request.number, None)
             return

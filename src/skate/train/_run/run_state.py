@@ -126,7 +126,7 @@ class RunState:
     # ------------------------------------------------------------ messages of workers
 
     def received(self, rank: int, message: Message) -> None:
-        """A worker has sent a message."""
+        """Handle a message of a worker."""
         match message:
             case Reported(metrics, name, validation, positions):
                 self.progress.reported(rank, metrics, name, message.rows)
@@ -170,11 +170,11 @@ class RunState:
         )
 
     def worker_ended(self, rank: int) -> None:
-        """A worker's training function has returned."""
+        """Handle the return of a worker's training function."""
         self._process(self.ledger.ended(rank))
 
     def validated(self, index: int, status: Status, metrics: Mapping[str, Any] | None = None) -> None:
-        """The validation of a checkpoint has ended."""
+        """Handle the end of a validation."""
         found = dict(metrics or {})
         dropped = self.ledger.validated(index, status, found)
         self.record.kept = list(self.ledger.kept)

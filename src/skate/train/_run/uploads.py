@@ -48,7 +48,7 @@ class Uploads:
         self._progress_at = time.monotonic()
 
     def stored(self) -> None:
-        """A worker has stored its part of a checkpoint."""
+        """Record that a worker has stored its part of a checkpoint."""
         self._progress_at = time.monotonic()
 
     def should_wait(self, ranks: set[int]) -> bool:

@@ -36,7 +36,7 @@ class ThinnedSeries(Generic[Point]):
         self._lock = threading.Lock()
         self._kept: list[Point] = []
         self._last: tuple[Point, ...] = ()  # the newest point, unless it is in `_kept`
-        self._step = 1  # every how many-th point is kept
+        self._step = 1  # one in this many points is kept
         self._skipped = 0  # points since the newest of `_kept`
 
     def add(self, point: Point) -> None:
@@ -75,7 +75,7 @@ class ThinnedSeries(Generic[Point]):
 
 
 class RunDescription:
-    """The details of a run that is going on.
+    """The details of a run in progress.
 
     Args:
         progress: The progress of the run.
@@ -98,7 +98,7 @@ class RunDescription:
     # ------------------------------------------------------------ events
 
     def attempt_started(self, first: int) -> None:
-        """Workers start to train.
+        """Handle the start of an attempt.
 
         Args:
             first: The number of their first report. Reports from there on are made again.
@@ -106,7 +106,7 @@ class RunDescription:
         self._reports.truncate(lambda point: point[1] < first)
 
     def workers_started(self, workers: Iterable[tuple[int, int, str]]) -> None:
-        """A group of workers has started.
+        """Handle the start of a group of workers.
 
         Args:
             workers: The rank, the process id and the node of each.
@@ -116,18 +116,18 @@ class RunDescription:
         }
 
     def worker_ended(self, rank: int, status: str) -> None:
-        """A worker has "finished" or "failed"."""
+        """Record that a worker has "finished" or "failed"."""
         if rank in self._workers:
             self._workers[rank]["status"] = status
 
     def group_ended(self) -> None:
-        """The group was shut down: workers that were still running are stopped."""
+        """Handle the shutdown of the group: workers that were still running are stopped."""
         for each in self._workers.values():
             if each["status"] == "running":
                 each["status"] = "stopped"
 
     def reported(self, rank: int, index: int, values: Mapping[str, float]) -> None:
-        """A worker has reported.
+        """Handle a report.
 
         Args:
             rank: The worker; the metrics of rank 0 represent the run.
@@ -140,7 +140,7 @@ class RunDescription:
     # ------------------------------------------------------------ the description
 
     def __call__(self) -> dict[str, Any]:
-        """Return the workers, curves and checkpoints. Another thread calls it, so it copies before it iterates."""
+        """Return the workers, curves and checkpoints. Another thread calls this, so it copies before it iterates."""
         points, kept = self._reports.points(), list(self._kept())
         names = list(dict.fromkeys(name for _, _, values in points for name in values))[:_MAX_CURVES]
         return {

@@ -105,13 +105,13 @@ class RunProgress:
     _rates: dict[int, Rates] = field(default_factory=dict)
 
     def attempt_started(self) -> None:
-        """A new group of workers starts: the rates count from zero."""
+        """Handle the start of a group of workers: the rates count from zero."""
         self._rates.clear()
 
     def reported(
         self, rank: int, metrics: dict[str, Any], storing: str | None = None, rows: int | None = None
     ) -> None:
-        """A worker has reported.
+        """Handle a report.
 
         Args:
             rank: The worker.
@@ -125,7 +125,7 @@ class RunProgress:
         self._rates.setdefault(rank, Rates()).add(time.perf_counter(), metrics, rows)
 
     def view(self) -> progress.View:
-        """Return the current state; another thread calls it while workers report."""
+        """Return the current state. It is called in another thread while workers report."""
         last = dict(self.metrics)
         table = self._table(last) if last else None
         alerts = [f"failures: {self.failures}"] if self.failures else []

@@ -60,7 +60,7 @@ class Views:
         return cls(storage, os.environ.get(SWITCH, "") if storage.is_primary else "0", ahead=ahead)
 
     def attempt_started(self, index: int) -> None:
-        """A new group of workers starts, whose first report has this number."""
+        """Handle the start of a group of workers, whose first report has this number."""
         if self._events:
             self._writes_events = _try("the events for TensorBoard", self._close_events)
         # Reports from this number on are made again.
@@ -68,7 +68,7 @@ class Views:
         self._drop_from = index
 
     def reported(self, rank: int, index: int, metrics: dict[str, Any]) -> None:
-        """A worker has reported.
+        """Handle a report.
 
         Args:
             rank: The worker.

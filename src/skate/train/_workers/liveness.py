@@ -44,7 +44,7 @@ class LivenessTracker:
     # ------------------------------------------------------------ events
 
     def received(self, rank: int, now: float) -> None:
-        """The training function of a worker has sent a message."""
+        """Record a message of a worker's training function."""
         self._received[rank] = self._last = now
         self._not_begun.discard(rank)
         self._probed.pop(rank, None)
@@ -57,16 +57,16 @@ class LivenessTracker:
             each.pop(rank, None)
 
     def returned(self, rank: int, now: float) -> None:
-        """The training function of a worker has returned, while others may still wait for it."""
+        """Record that a worker's training function has returned. Others may still wait for it."""
         self.ended(rank, now)
         self._probe_after = min(self._probe_after, self._recheck_after)
 
     def probed(self, rank: int, now: float) -> None:
-        """A worker is probed."""
+        """Record that a worker is probed."""
         self._probed.setdefault(rank, now)
 
     def answered(self, rank: int, now: float) -> None:
-        """A worker has answered a probe, which is no message of its training function."""
+        """Record the reply to a probe, which is not a message of the training function."""
         self._probed.pop(rank, None)
         if rank in self._received:
             self._answered[rank] = now

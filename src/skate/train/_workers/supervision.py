@@ -63,7 +63,7 @@ class Supervisor:
     # ------------------------------------------------------------ events of workers
 
     def received(self, rank: int) -> None:
-        """A worker's training function has sent a message."""
+        """Record a message of a worker's training function."""
         self._tracker.received(rank, time.monotonic())
         self._warned = False
         self._progress.pop(rank, None)
@@ -72,12 +72,12 @@ class Supervisor:
             self._all_hang, self._probe_all_deadline = False, None
 
     def worker_ended(self, rank: int) -> None:
-        """A worker has ended or failed."""
+        """Handle the end or the failure of a worker."""
         self._tracker.ended(rank, time.monotonic())
         self._alive.discard(rank)
 
     def worker_returned(self, rank: int) -> None:
-        """A worker's training function has returned, which is an error if others wait for it in a collective."""
+        """Handle the return of a worker's training function: an error if others wait for it in a collective."""
         self.worker_ended(rank)
         self._tracker.returned(rank, time.monotonic())
         self._returned.add(rank)

@@ -45,28 +45,28 @@ class Recorder:
         self.created = 0  # trials that this program and earlier ones have created
 
     def added(self, trial: Trial) -> None:
-        """A trial was created."""
+        """Record a new trial."""
         self.created += 1
         self._journal.append(_added(trial))
 
     def changed(self, trial: Trial) -> None:
-        """A scheduler has given a trial another configuration and another checkpoint."""
+        """Record the configuration and the checkpoint that a scheduler has given to a trial."""
         self._journal.append(_changed(trial, self._folder))
 
     def checkpoint(self, trial: Trial, name: str, metrics: Mapping[str, Any]) -> None:
-        """A trial has saved a checkpoint."""
+        """Record a new checkpoint of a trial."""
         self._journal.append(_checkpoint(trial, name, metrics))
         self._has_checkpoints = True
 
     def dropped(self, path: str) -> None:
-        """A checkpoint is no longer needed. It is deleted when the journal in the storage has a newer one."""
+        """Drop a checkpoint, which is deleted once the journal in the storage has a newer one."""
         if self._uploader is None:
             folders.delete(self._folder.filesystem, path)
         else:
             self._dropped.append(path)
 
     def ended(self, trial: Trial) -> None:
-        """A trial has ended."""
+        """Record the end of a trial."""
         self._journal.append(_ended(trial))
 
     def start(self) -> None:

@@ -136,7 +136,7 @@ class Progress(Callback):
         return text
 
     def view(self) -> progress.View:
-        """Return the current state; another thread calls it while trials report."""
+        """Return the current state. It is called in another thread while trials report."""
         running = list(self._running)
         titles = ("iterations", "seconds", *([self._metric] if self._metric else []))
         columns = (

@@ -30,7 +30,7 @@ _State = tuple[
 
 
 class RunDescription:
-    """The details of an experiment that is going on. Another thread calls it, so it only reads.
+    """The details of a running experiment. It is called in another thread, so it only reads.
 
     Args:
         trials: Returns all trials.

@@ -17,7 +17,7 @@ class TrialStorage:
     Attributes:
         storage_filesystem: The filesystem of all paths.
         trial_fs_path: The trial's folder.
-        trial_working_directory: The folder that the trial works in, unless `RAY_CHDIR_TO_TRIAL_DIR` is 0. If the
+        trial_working_directory: The working directory of the trial, unless `RAY_CHDIR_TO_TRIAL_DIR` is 0. If the
             experiment is not stored on a local disk, its files are uploaded to `trial_fs_path`.
     """
 

@@ -123,10 +123,10 @@ class PausableSearcher(Protocol):
     """A searcher that counts running trials, so it has to know which trials pause."""
 
     def on_pause(self, trial_id: str) -> None:
-        """A trial pauses."""
+        """Handle the pause of a trial."""
 
     def on_unpause(self, trial_id: str) -> None:
-        """A trial continues."""
+        """Handle the end of a pause."""
 
 
 WAITING = (Trial.PENDING, Trial.PAUSED)  # in the order in which they start

@@ -137,7 +137,7 @@ class HyperBandScheduler(ObjectiveScheduler):
         return self._halve_if_complete(tune_controller, bracket, trial)
 
     def _on_resume(self, tune_controller: TuneController, trial: Trial) -> None:
-        """A paused trial may run again."""
+        """Handle that a paused trial may run again."""
 
     def _bracket_order(self) -> list[int]:
         """Return the brackets of a band in the order in which they fill, by their number of halvings."""

@@ -258,7 +258,7 @@ class PopulationBasedTraining(ObjectiveScheduler):
         )
 
     def _on_exploit(self, member: Member, source: Member, config: dict[str, Any]) -> None:
-        """A trial has copied another one, and has a new configuration."""
+        """Handle a trial that has copied another one and has a new configuration."""
 
     def _on_sync_result(self, tune_controller: TuneController, member: Member) -> str:
         """Perturb all trials when the last one has arrived."""

@@ -60,15 +60,15 @@ class TrialScheduler:
         return True
 
     def on_trial_add(self, tune_controller: TuneController, trial: Trial) -> None:
-        """A trial was added. After the experiment is restored, known trials are added again."""
+        """Handle a new trial. After the experiment is restored, known trials are added again."""
         raise NotImplementedError
 
     def on_trial_error(self, tune_controller: TuneController, trial: Trial) -> None:
-        """A running trial has failed."""
+        """Handle the failure of a running trial."""
         raise NotImplementedError
 
     def on_trial_result(self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]) -> str:
-        """A running trial has reported a result.
+        """Decide what to do with a running trial that has reported a result.
 
         Returns:
             `CONTINUE`, `PAUSE`, `STOP` or `NOOP`.
@@ -78,11 +78,11 @@ class TrialScheduler:
     def on_trial_complete(
         self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]
     ) -> None:
-        """A running trial has ended, or was stopped."""
+        """Handle the end of a running trial."""
         raise NotImplementedError
 
     def on_trial_remove(self, tune_controller: TuneController, trial: Trial) -> None:
-        """A waiting trial was removed."""
+        """Handle the removal of a waiting trial."""
         raise NotImplementedError
 
     def choose_trial_to_run(self, tune_controller: TuneController) -> Trial | None:
