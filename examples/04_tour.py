@@ -64,7 +64,7 @@ def readable(duration: float) -> str:
 def memory() -> tuple[int, int]:
     """Return how many processes Skate added to this one, and what they hold in memory, in bytes.
 
-    Shared pages count once, divided among those who share them, where the system says so (Linux).
+    Shared pages count once, divided among those who share them, if the system reports it (Linux).
     """
     children = psutil.Process().children(recursive=True)
     held = [child.memory_full_info() for child in children]

@@ -168,7 +168,7 @@ def _session_folders() -> Iterable[Path]:
 
 
 def _home_of(shared: Path) -> Path | None:
-    """Return where the session folder of a folder in shared memory lies, if it says so."""
+    """Return where the session folder of a folder in shared memory is, if it is recorded."""
     try:
         return Path(os.readlink(shared / HOME_LINK)).parent
     except OSError:

@@ -1,4 +1,4 @@
-"""Failing as tasks fail, for the tests of errors."""
+"""Errors as tasks raise them, for the tests of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents tell the truth: their programs run, print what the page says, and their links lead somewhere.
+"""The documentation is correct: its programs run and print what the pages show, and its links resolve.
 
 A page is one program, read from top to bottom in an interpreter of its own:
 

@@ -74,7 +74,7 @@ def read_p99(report: str, requests_per_second: float) -> float:
 
 
 def wait_for(url: str, body: str | None = None, timeout: float = 60.0) -> None:
-    """Wait until somebody answers."""
+    """Wait until the server answers."""
     data = None if body is None else body.encode()
     request = urllib.request.Request(url, data, headers={"Content-Type": "application/json"} if data else {})
     deadline = time.perf_counter() + timeout

@@ -1,7 +1,7 @@
 """Fit a line with a parameter server: first in step, then each worker at its own pace.
 
 Shows an actor that holds what all share, actors that keep their part of the data, references that are resolved
-before a method runs, and `ray.wait` to serve whoever is ready.
+before a method runs, and `ray.wait` to serve the workers that are ready.
 
 Prints:
 

@@ -1,6 +1,6 @@
 """Find an actor by its name, from anywhere.
 
-Shows named actors, one that is made by whoever comes first, namespaces that keep names apart, a detached actor that
+Shows named actors, one that the first caller creates, namespaces that keep names apart, a detached actor that
 stays when nobody holds it, and how it is ended.
 
 Prints:

@@ -1,6 +1,6 @@
 """See what ran, what failed and where the time went.
 
-Shows what a task can learn about itself, lists of tasks and actors with filters, a summary, a metric of one's own, and
+Shows what a task can learn about itself, lists of tasks and actors with filters, a summary, a custom metric, and
 the timeline that Chrome's tracing page and Perfetto draw.
 
 Prints:

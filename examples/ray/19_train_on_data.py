@@ -1,6 +1,6 @@
 """Stream a dataset into training: while two workers learn, the next batches are being made.
 
-Shows datasets that are split between workers, batches put together by a function of one's own, metrics from a second
+Shows datasets that are split between workers, batches that a custom function collates, metrics from a second
 dataset, checkpoints of which the last two are kept, and the best of them.
 
 Prints:

@@ -1,4 +1,4 @@
-"""Control groups for programs of a test: a limit on processes or on memory, where this user may set one."""
+"""Control groups for programs of a test: a limit on processes or on memory, where the user is allowed to set one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages from user code in workers to the test, by a named pipe: also from a process that dies right after."""
+"""Messages from user code in workers to the test, by a named pipe, even if the process then dies."""
 
 from __future__ import annotations
 

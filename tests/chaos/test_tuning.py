@@ -1,4 +1,4 @@
-"""An experiment whose program and workers are killed at random moments: no finished result is lost or made again."""
+"""An experiment whose program and workers are killed at random: no finished result is lost or computed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`skate run`: what `python` would do, with `import ray` meaning Skate."""
+"""`skate run` behaves like `python`, except that `import ray` imports Skate."""
 
 from __future__ import annotations
 

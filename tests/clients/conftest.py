@@ -1,4 +1,4 @@
-"""Clients of language models, which run in environments of their own."""
+"""Clients of language models, which run in separate environments."""
 
 from __future__ import annotations
 

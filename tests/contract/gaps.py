@@ -1,4 +1,4 @@
-"""Where an engine does not keep the contract, and why.
+"""The tests of the contract that an engine does not pass, with reasons.
 
 Each entry turns one test on one engine into a strict xfail: it is printed with its reason, and it fails as soon
 as the engine passes the test, so that the entry is removed. Tests with one reason stand in one list.

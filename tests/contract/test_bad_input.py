@@ -1,4 +1,4 @@
-"""Wrong calls get a typed error that names the value and what would be right."""
+"""Wrong calls raise a typed error that names the value and what is allowed."""
 
 from __future__ import annotations
 

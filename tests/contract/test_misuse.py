@@ -1,4 +1,4 @@
-"""Mistakes in calls of the core: each error says what was given and what to do."""
+"""Mistakes in calls of the core: each error names the given value and the remedy."""
 
 from __future__ import annotations
 

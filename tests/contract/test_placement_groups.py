@@ -1,4 +1,4 @@
-"""Placement groups: reserving bundles, running in them, and giving them back."""
+"""Placement groups: reserving bundles, running in them, and removing them."""
 
 from __future__ import annotations
 

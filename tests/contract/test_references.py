@@ -1,4 +1,4 @@
-"""References: identity, nesting, passing them on, and freeing objects when the last one goes."""
+"""References: identity, nesting, passing them on, and freeing objects when the last one is dropped."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Negated:
 
 
 def goes_on(folder: str, by_ids: bool) -> dict[str, Any]:
-    """Return arguments for a writer that goes on with what another has begun: by parts of the source, or by ids."""
+    """Return arguments for a writer that resumes an earlier write: by parts of the source, or by ids."""
     if not by_ids:
         return {"resume": True}
     ids = Path(folder).parent / "ids" / Path(folder).name

@@ -250,7 +250,7 @@ def test_files_of_ids_can_be_chosen_by_their_partition(settings: DataContext, tm
     assert (ids / "day=2" / "some.parquet").exists(), "what was not believed is not removed"
 
 
-# ------------------------------------------------------------ what cannot be gone on with
+# ------------------------------------------------------------ what cannot be resumed
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ DataContext.get_current().small_plan_bytes = 0
 make_next = threads.ThreadDriver._make_next
 
 def interrupted(self, mine):
-    signal.raise_signal(signal.SIGINT)  # as if somebody pressed Ctrl-C now
+    signal.raise_signal(signal.SIGINT)  # as if the user pressed Ctrl-C now
     return make_next(self, mine)
 
 threads.ThreadDriver._make_next = interrupted

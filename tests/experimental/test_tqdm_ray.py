@@ -1,4 +1,4 @@
-"""Bars of text: what they say, how often, and that they are seen where the driver prints."""
+"""Progress bars as text: their content, their intervals, and their output on the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of language models share."""
+"""Fixtures that the tests of language models share."""
 
 from __future__ import annotations
 

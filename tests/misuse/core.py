@@ -1,4 +1,4 @@
-"""Mistakes in calls of the core: tasks, actors, objects, placement groups and small libraries on them."""
+"""Mistakes in calls of the core: tasks, actors, objects, placement groups and small libraries that use them."""
 
 from __future__ import annotations
 

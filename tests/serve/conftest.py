@@ -1,4 +1,4 @@
-"""Run the tests of Serve on the engines: local, inline for what is marked so, and with `--engine ray` on Ray."""
+"""Run the tests of Serve on the engines: local, inline for marked tests, and with `--engine ray` on Ray."""
 
 from __future__ import annotations
 

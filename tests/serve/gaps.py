@@ -1,4 +1,4 @@
-"""Where Serve on an engine falls short, and why: as `tests/contract/gaps.py` has it for the engines themselves."""
+"""The tests of Serve that an engine does not pass, with reasons, in the form of `tests/contract/gaps.py`."""
 
 from __future__ import annotations
 

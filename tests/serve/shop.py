@@ -1,4 +1,4 @@
-"""A shop with an API: a FastAPI application of the usual parts, for Serve, and as it is for a plain server."""
+"""A shop with an API: a FastAPI application with the usual parts, for Serve and for a plain server."""
 
 from __future__ import annotations
 

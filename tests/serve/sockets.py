@@ -1,4 +1,4 @@
-"""A client of HTTP that may say anything: bytes in, bytes out."""
+"""A raw HTTP client, which sends and receives any bytes."""
 
 from __future__ import annotations
 

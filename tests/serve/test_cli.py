@@ -1,4 +1,4 @@
-"""`skate serve`, mostly as processes of its own."""
+"""`skate serve`, mostly in separate processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for what nobody tells: it is asked for again and again, for a while."""
+"""Polling for conditions that no event announces, with a timeout."""
 
 from __future__ import annotations
 

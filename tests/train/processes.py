@@ -16,7 +16,7 @@ def die() -> NoReturn:
 
 
 def stop() -> None:
-    """Halt this process until somebody lets it go on."""
+    """Halt this process until it is resumed."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 

@@ -58,7 +58,7 @@ def test_bundles_are_placed_as_their_strategy_requires(
 
 
 class Cluster:
-    """Nodes whose resources a test changes; time passes when the test says so."""
+    """Nodes whose resources a test changes; the test advances the time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0

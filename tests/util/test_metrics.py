@@ -564,7 +564,7 @@ class TestWorkers:
         with pytest.raises(skate.exceptions.RayActorError):
             skate.get(actor.work.remote())
         while "skate_depth" in samples():
-            time.sleep(0.01)  # the kernel has no event for the end of somebody else's child
+            time.sleep(0.01)  # the kernel has no event for the end of another process' child
         assert value("skate_jobs_total") == 2
 
     def test_the_session_takes_its_metrics_with_it(self, store: Store) -> None:

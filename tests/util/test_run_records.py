@@ -1,4 +1,4 @@
-"""Records of runs: what is written and when, what readers make of it, and what may go wrong."""
+"""Records of runs: their content, when they are written, how they are read, and failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that is busy with one thing until somebody presses Ctrl-C."""
+"""A program that repeats one operation until Ctrl-C interrupts it."""
 
 from __future__ import annotations
 

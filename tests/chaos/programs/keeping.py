@@ -1,4 +1,4 @@
-"""Keeps objects and an actor, uses them all the time, and reports on request that they are whole."""
+"""Keeps objects and an actor, uses them all the time, and reports on request that they are intact."""
 
 from __future__ import annotations
 

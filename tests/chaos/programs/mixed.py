@@ -1,4 +1,4 @@
-"""Tasks, actors, large objects, generators and nested gets, over and over, whatever dies meanwhile.
+"""Tasks, actors, large objects, generators and nested gets, in a loop, while processes are killed.
 
 Errors with which Skate reports a death are expected here; any other error, and a wrong value, ends the program.
 """

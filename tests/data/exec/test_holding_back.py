@@ -49,7 +49,9 @@ class Crew:
             found, instructions = self.scheduler.take()
             self._note(instructions)
             taken += found is not None
-            assert going or found is not None or self.scheduler.finished, "everybody waits for somebody else"
+            assert going or found is not None or self.scheduler.finished, (
+                "every operator waits for another one"
+            )
         return taken
 
 

@@ -94,7 +94,7 @@ def test_what_a_failed_write_has_left_is_removed_at_once(
         with pytest.raises(Killed):
             skate.data.range(6).write_parquet(f"{bucket}/out")
     assert not under(store, "out")
-    assert under(store, "ids"), "the next run looks again: somebody may have been slow"
+    assert under(store, "ids"), "the next run looks again: another writer may have been slow"
     skate.data.range(6).write_parquet(f"{bucket}/out")
     assert ids_in(store, "out") == list(range(6))
     assert not under(store, "ids"), "all is written, and all is forgotten"

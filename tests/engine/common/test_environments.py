@@ -1,4 +1,4 @@
-"""What a runtime environment asks for is made once, kept, and handed to workers."""
+"""A runtime environment is created once, cached, and applied in workers."""
 
 from __future__ import annotations
 

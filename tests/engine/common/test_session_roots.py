@@ -1,4 +1,4 @@
-"""Where sessions have their folders, also where another user or a mount is in the way."""
+"""Where sessions have their folders, also if another user or a mount prevents the usual ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose signal handlers hold: the program's own, and Skate's only while a session runs."""
+"""Which signal handlers apply: the program's own, and Skate's only while a session runs."""
 
 from __future__ import annotations
 

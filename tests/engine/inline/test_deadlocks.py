@@ -1,4 +1,4 @@
-"""Waiting for what can never come raises, and says what it was."""
+"""Waits that can never end raise an error that names what was awaited."""
 
 from __future__ import annotations
 

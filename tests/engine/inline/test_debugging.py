@@ -1,4 +1,4 @@
-"""What a debugger sees: the caller's frames below the task's, and nothing in between that gets in the way."""
+"""What a debugger sees: the caller's frames below the task's, and no frames that disturb in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runtime environments are put on around calls, and nothing of them is left behind."""
+"""Runtime environments apply during calls only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects and actors end when the last reference to them goes."""
+"""Objects and actors end when the last reference to them is dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resources are counted though everything runs one after the other."""
+"""Resources are counted, although calls run one at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables have the columns of the local engine's, and `why` says what is waited for."""
+"""The tables have the columns of the local engine's, and `why` explains waits."""
 
 from __future__ import annotations
 

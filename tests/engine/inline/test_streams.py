@@ -1,4 +1,4 @@
-"""Generators run as they are read, and go on by themselves only where something waits for them."""
+"""Generators run as they are read, and continue on their own only if something waits for them."""
 
 from __future__ import annotations
 

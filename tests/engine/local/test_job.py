@@ -1,4 +1,4 @@
-"""What workers take over from their driver: import paths above all."""
+"""What workers inherit from their driver, above all import paths."""
 
 from __future__ import annotations
 

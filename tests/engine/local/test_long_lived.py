@@ -1,4 +1,4 @@
-"""A node that several drivers share: each driver is a process of its own, as in life."""
+"""A node that several drivers share: each driver is a separate process, as in practice."""
 
 from __future__ import annotations
 

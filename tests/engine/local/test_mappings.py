@@ -1,4 +1,4 @@
-"""Shared objects that a process reads: located by the node, mapped once, let go of when nobody wants them."""
+"""Shared objects that a process reads: located by the node, mapped once, released when no reference is left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ID = b"i" * 28
 
 
 class FakeProcess:
-    """A process whose node answers when the test says so."""
+    """A process whose node answers when the test requests it."""
 
     def __init__(self) -> None:
         self.handlers: dict[type, Callable[[Any], None]] = {}

@@ -1,4 +1,4 @@
-"""What processes let go of when the object store is getting full."""
+"""What processes release when the object store is nearly full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output of workers that nobody reads for a while, and how it is named."""
+"""Output of workers that is not read for a while, and its prefixes."""
 
 from __future__ import annotations
 

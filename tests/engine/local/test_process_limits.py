@@ -1,4 +1,4 @@
-"""Starting processes while the system refuses: nobody else suffers, and the start succeeds once it may."""
+"""Starting processes while the system refuses: other work continues, and the start succeeds once it is allowed."""
 
 from __future__ import annotations
 

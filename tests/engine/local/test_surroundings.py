@@ -1,4 +1,4 @@
-"""Programs that are started in awkward surroundings: without standard streams, in long paths, without /dev/shm."""
+"""Programs that start in unusual environments: without standard streams, in long paths, without /dev/shm."""
 
 from __future__ import annotations
 

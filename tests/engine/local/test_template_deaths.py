@@ -1,4 +1,4 @@
-"""A template that is killed while its workers start: they start again, as if nothing had happened."""
+"""A template that is killed while its workers start: they start again, and the program does not notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node of the cluster is killed in the middle of a job, and the job goes on."""
+"""A node of the cluster is killed in the middle of a job, and the job continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said, before a program runs on a cluster, about what would make it fail there."""
+"""The report, before a program runs on a cluster, of everything that would make it fail there."""
 
 from __future__ import annotations
 

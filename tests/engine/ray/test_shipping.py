@@ -1,4 +1,4 @@
-"""What is done so that Ray pickles as the other engines do."""
+"""Pickling on the ray engine gives the same results as on the other engines."""
 
 from __future__ import annotations
 

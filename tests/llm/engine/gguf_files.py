@@ -1,4 +1,4 @@
-"""GGUF files for tests: written by the `gguf` package, or byte by byte where they are to be broken."""
+"""GGUF files for tests: written by the `gguf` package, or byte by byte if they must be broken."""
 
 from __future__ import annotations
 

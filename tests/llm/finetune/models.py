@@ -1,4 +1,4 @@
-"""Tiny models with tokenizers of their own, and rows to train them on."""
+"""Tiny models with their tokenizers, and rows to train them on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder becomes a store, and only changes are worked on again."""
+"""A folder becomes a store, and only changed files are processed again."""
 
 from __future__ import annotations
 

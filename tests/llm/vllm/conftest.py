@@ -1,4 +1,4 @@
-"""vLLM on a CPU. Its start takes longer than all else, so the tests of a module share an engine."""
+"""vLLM on a CPU. Starting it takes longer than the tests, so the tests of a module share an engine."""
 
 from __future__ import annotations
 

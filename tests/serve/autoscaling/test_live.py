@@ -182,7 +182,7 @@ def test_a_policy_of_ones_own_decides_by_what_replicas_measure(run: Callable[...
 
 def test_a_policy_may_have_tasks_of_its_own(run: Callable[..., Any]) -> None:
     class Finds:
-        """Asks somebody else, in the background, how many replicas there should be."""
+        """Asks another service, in the background, for the number of replicas."""
 
         def __init__(self, answer: int) -> None:
             self.answer = answer

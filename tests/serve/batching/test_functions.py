@@ -1,4 +1,4 @@
-"""What may be batched: functions, methods, what wraps them."""
+"""What can be batched: functions, methods, and their wrappers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches and the requests that they are made of; inside of replicas."""
+"""Batches and their requests, inside replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers get, and what becomes of those who do not wait for it."""
+"""The results that callers get, and callers that stop waiting."""
 
 from __future__ import annotations
 

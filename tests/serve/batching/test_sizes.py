@@ -1,4 +1,4 @@
-"""How large a batch may be, how long it waits, and who says so."""
+"""The maximum size and the timeout of a batch, and where they are set."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class TestHealth:
 class TestController:
     def test_it_says_how_it_does(self, run: Callable[..., Any]) -> None:
         before = health()
-        assert before.num_control_loops > 0  # it has seen what there was to go on with
+        assert before.num_control_loops > 0  # it has processed the state
         assert before.process_memory_mb > 1
         assert before.num_asyncio_tasks > 0
         run(Plain.bind())

@@ -191,7 +191,7 @@ async def test_the_way_of_a_request_that_is_cancelled_ends() -> None:
     span, call = await ended_span(cancel, DeploymentUpdate([]))
     assert span.status.status_code.name == "ERROR"
     assert span.status.description == "Request 1 was cancelled."
-    assert call.error is None  # whoever cancels knows
+    assert call.error is None  # cancelling is not an error
 
 
 def test_calls_of_a_program_belong_to_its_own_trace(traced_url: str) -> None:

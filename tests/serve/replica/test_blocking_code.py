@@ -34,7 +34,7 @@ def block_until(gate: Path) -> None:
 @light
 @serve.ingress(app)
 class Blocking:
-    """Makes a part, then blocks until the client, which must have read it, says so."""
+    """Yields a part, then blocks until the client reports that it has read the part."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

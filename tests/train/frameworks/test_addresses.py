@@ -1,4 +1,4 @@
-"""Ports for frameworks: nobody else gets them."""
+"""Ports for frameworks: no other process gets them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.frameworks
 
 @pytest.fixture(autouse=True)
 def kept() -> Iterator[list[socket.socket]]:
-    """What is kept for as long as the process lives, in a process that goes on with other tests."""
+    """Sockets that are kept until the process ends, in a process that continues with other tests."""
     before = list(addresses._held)
     yield addresses._held
     for each in addresses._held[len(before) :]:

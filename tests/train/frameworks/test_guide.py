@@ -1,4 +1,4 @@
-"""The pages of the guide about frameworks and strategies: their programs run, and print what they say."""
+"""The pages of the guide about frameworks and strategies: their programs run, and print what the pages show."""
 
 from __future__ import annotations
 

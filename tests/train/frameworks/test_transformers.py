@@ -131,7 +131,7 @@ def test_training_goes_on_from_a_checkpoint_when_a_worker_fails(
     def function() -> list[Any]:
         rows = [{key: torch.as_tensor(value) for key, value in row.items()} for row in sentences()]
         data = [{**row, "labels": row["input_ids"]} for row in rows]
-        folder = tmp_path / f"out-{train.get_context().get_world_rank()}"  # of one's own for each worker
+        folder = tmp_path / f"out-{train.get_context().get_world_rank()}"  # one for each worker
         mine = Failing(
             model=tiny(),
             args=arguments(folder, num_train_epochs=1, save_steps=2, save_on_each_node=True),

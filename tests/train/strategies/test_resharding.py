@@ -1,4 +1,4 @@
-"""A sharded checkpoint is gone on with by another number of workers than wrote it."""
+"""A sharded checkpoint is resumed by a different number of workers than wrote it."""
 
 from __future__ import annotations
 

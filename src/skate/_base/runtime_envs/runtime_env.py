@@ -272,7 +272,7 @@ class RuntimeEnv(dict[str, Any]):
         return json.dumps(value, sort_keys=True) if isinstance(value, dict) else None
 
     def has_py_container(self) -> bool:
-        """Return whether a container is asked for."""
+        """Return whether a container is requested."""
         return self.has("container")
 
     def image_uri(self) -> str | None:

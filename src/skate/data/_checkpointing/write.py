@@ -105,7 +105,7 @@ class CheckpointedWrite:
             )
 
     def finish(self) -> None:
-        """Remove the ids, if the configuration says so, after the sink has been completed."""
+        """Remove the ids after the sink has been completed, if the configuration requires it."""
         if self._config.delete_checkpoint_on_success:
             try:
                 self._folder.finish()

@@ -52,7 +52,7 @@ def check_metrics(trial: Trial, result: Mapping[str, Any], metrics: Sequence[str
 
 
 def reaches_criterion(trial: Trial, result: Mapping[str, Any]) -> bool:
-    """Return whether a result reaches one of the values at which its trial stops, or says that it is the last one.
+    """Return whether a result reaches one of the values at which its trial stops, or is marked as the last one.
 
     A criterion that the first result of a trial does not have is named in a warning.
     """

@@ -174,7 +174,7 @@ class Trial:
         self.placement_group_factory = resources
 
     def should_stop(self, result: Mapping[str, Any]) -> bool:
-        """Return whether a result is the last of the trial: it says so, or it reaches a stopping criterion.
+        """Return whether a result is the last of the trial: it is marked as done, or reaches a stopping criterion.
 
         A criterion whose metric the result does not have is not reached. The name of a metric may be a path such as
         `"eval/loss"`.

@@ -406,7 +406,7 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         trial.set_config(self.config)
 
     def on_trial_result(self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]) -> str:
-        """Change the configuration when the schedule says so."""
+        """Change the configuration at the times of the schedule."""
         if TRAINING_ITERATION not in result:
             return TrialScheduler.CONTINUE
         self._current_step = result[TRAINING_ITERATION]

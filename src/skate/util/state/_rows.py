@@ -181,7 +181,7 @@ def holder_rows(
     """Return a row for each process that holds an object. An object that only tasks hold is shown with its owner.
 
     Args:
-        row: What the node knows of the object.
+        row: The state of the object on the node.
         size: Its size; -1 if it does not exist yet.
         processes: The processes by their numbers.
         site: The line that created it.

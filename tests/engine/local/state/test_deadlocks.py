@@ -1,4 +1,4 @@
-"""Deadlocks: a wait that can never end is told so, and no other; starvation is warned of once."""
+"""Deadlocks: exactly the waits that can never end raise an error; starvation causes one warning."""
 
 from __future__ import annotations
 

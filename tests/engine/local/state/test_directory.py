@@ -1,4 +1,4 @@
-"""Objects: who holds them, what contains them, who is told, what becomes of them when owners die."""
+"""Objects: their holders, containers and subscribers, and the death of owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generators: items as they are made, the end, errors, retries, readers that lag or leave."""
+"""Generators: items as they are made, the end, errors, retries, readers that are slow or stop."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_items_that_an_earlier_attempt_made_are_not_sent_again(world: World) -> 
     worker.leave()
     again = world.start_worker()
     make(again, task, 1, b"second")
-    assert not world.knows(result(task, 1)), "the reader has taken it, and would not let go of it again"
+    assert not world.knows(result(task, 1)), "the reader has taken it, and would not release it again"
     make(again, task, 2, b"new")
     assert driver.value_of(result(task, 2)) == b"new"
 

@@ -1,4 +1,4 @@
-"""Whom the node ends when memory runs short, and what becomes of its work."""
+"""Which worker the node kills when memory runs short, and what happens to its task."""
 
 from __future__ import annotations
 

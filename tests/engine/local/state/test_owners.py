@@ -1,4 +1,4 @@
-"""What becomes of tasks and actors when the process ends that has started them."""
+"""Tasks and actors whose owner, the process that has started them, ends."""
 
 from __future__ import annotations
 

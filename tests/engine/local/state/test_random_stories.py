@@ -1,4 +1,4 @@
-"""Random histories: the machine keeps its promises whatever the processes around it do.
+"""Random histories: the invariants of the machine hold, whatever the processes around it do.
 
 `SKATE_TRANSITIONS` sets how many transitions are made (120,000 by default), `SKATE_SEED` where the
 seeds start; a story that fails prints its seed and is told again, shortened.

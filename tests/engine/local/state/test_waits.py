@@ -1,4 +1,4 @@
-"""The reduction of wait-for graphs finds what is stuck: exactly what no order of events can set going."""
+"""The reduction of wait-for graphs finds what is stuck: exactly the members that no order of events can resume."""
 
 from __future__ import annotations
 

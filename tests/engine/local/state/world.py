@@ -210,7 +210,7 @@ class Process:
         return call
 
     def stall(self, *objects: bytes, **how: Any) -> None:
-        """Wait for objects as a driver does, which says so after a while."""
+        """Wait for objects as a driver does, which reports the wait after a while."""
         self.wait_for(*objects, **how)
         self.say(m.Stalled())
 

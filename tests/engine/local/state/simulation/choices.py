@@ -1,4 +1,4 @@
-"""Random numbers on a tape: a story that fails can be played again, and played again shorter."""
+"""Recorded random numbers: a failing history can be replayed, and shortened."""
 
 from __future__ import annotations
 

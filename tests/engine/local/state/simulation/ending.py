@@ -1,4 +1,4 @@
-"""How every story ends: all is said and done, and then nothing must be left."""
+"""The end of every history: all work completes, and nothing must be left."""
 
 from __future__ import annotations
 

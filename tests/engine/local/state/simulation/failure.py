@@ -1,4 +1,4 @@
-"""What is raised when the state machine breaks a promise."""
+"""The error for a violated invariant of the state machine."""
 
 from __future__ import annotations
 

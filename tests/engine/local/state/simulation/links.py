@@ -32,7 +32,7 @@ class DirectCall:
 
 
 class Link:
-    """What a process knows of one actor, and its calls in flight."""
+    """The state of a process about one actor, and its calls in flight."""
 
     def __init__(self, process: Process, actor: bytes) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""Shared memory and the disk as they really are, to compare with what the node believes."""
+"""The actual contents of shared memory and the disk, to compare with the state of the node."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ PAGE = 4096
 
 
 class Reference:
-    """What a process knows of an object that it refers to."""
+    """The state of a process about an object that it refers to."""
 
     __slots__ = ("count", "data", "known", "state", "subscribed")
 

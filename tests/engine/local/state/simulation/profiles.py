@@ -1,4 +1,4 @@
-"""What a story is about: which functions are submitted, what users do most, how much goes wrong."""
+"""Profiles of histories: the submitted functions, the weights of user actions, and the rates of faults."""
 
 from __future__ import annotations
 

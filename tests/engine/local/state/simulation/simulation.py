@@ -101,7 +101,7 @@ class Simulation:
             self._rare()
 
     def say(self, text: str, *args: object) -> None:
-        """Write a line of the story, if somebody listens."""
+        """Write a line of the history, if it is recorded."""
         if self._tell is not None:
             self._tell(text % tuple(self.describe(arg) for arg in args))
 

@@ -1,4 +1,4 @@
-"""Telling random stories, and telling one that goes wrong again, as short as possible."""
+"""Random histories, and the shortest replay of one that fails."""
 
 from __future__ import annotations
 
