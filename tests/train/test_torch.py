@@ -41,7 +41,7 @@ def weights_of(model: torch.nn.Module) -> list[float]:
 
 
 def learn(model: torch.nn.Module, seed: int, steps: int = 5) -> None:
-    """Take some steps on numbers that differ by rank."""
+    """Take some steps on random numbers of a seed."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     numbers = torch.Generator().manual_seed(seed)
     for _ in range(steps):

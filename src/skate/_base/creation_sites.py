@@ -1,4 +1,4 @@
-"""The lines of user code that create references, recorded only if a variable asks for it.
+"""The lines of user code that create references, recorded only if an environment variable enables it.
 
 Each process appends to its own file in the session's folder `sites`. Without the variable nothing is wrapped, and a
 reference costs the same as before.
@@ -28,7 +28,7 @@ def is_enabled() -> bool:
 
 
 def recording(make: Callable[[bytes], Any], session: str, process: int) -> Callable[[bytes], Any]:
-    """Return a function that makes a reference and records the line that asked for it.
+    """Return a function that makes a reference and records the line that called it.
 
     Args:
         make: Makes a reference with an id.

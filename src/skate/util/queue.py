@@ -17,7 +17,7 @@ _MAX_BLOCKED_CALLS = 100_000
 
 
 class Empty(queue.Empty):
-    """Report that the queue holds fewer items than were asked for."""
+    """Report that the queue holds fewer items than were requested."""
 
 
 class Full(queue.Full):

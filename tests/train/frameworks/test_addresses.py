@@ -16,7 +16,7 @@ pytestmark = pytest.mark.frameworks
 
 @pytest.fixture(autouse=True)
 def kept() -> Iterator[list[socket.socket]]:
-    """Sockets that are kept until the process ends, in a process that continues with other tests."""
+    """The held sockets. Those of a test are closed after it, because the process continues with other tests."""
     before = list(addresses._held)
     yield addresses._held
     for each in addresses._held[len(before) :]:

@@ -26,7 +26,7 @@ waited for are ready already. It returns a function to call at the end, or None.
 
 
 class NativeState(Protocol):
-    """The state API of a cluster that has one of its own."""
+    """The state API of a cluster that has its own."""
 
     def rows(self, resource: str) -> list[dict[str, Any]]:
         """Return the rows of a table, with details."""
@@ -263,7 +263,7 @@ class Engine(ABC):
         return None
 
     def observe(self, view: View, *numbers: int) -> dict[str, Any] | None:
-        """Return an answer that is cheap enough to be asked for every second; None if the engine has none."""
+        """Return an answer that is cheap enough to be requested every second; None if the engine has none."""
         return None
 
     # ------------------------------------------------------------ this process

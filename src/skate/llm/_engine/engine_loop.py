@@ -52,7 +52,7 @@ class Pieces:
             self._waiter.set_result(None)
 
     def take(self) -> Piece | None:
-        """Return the next piece if it is there."""
+        """Return the next piece, or None if there is none yet."""
         return self._pieces.popleft() if self._pieces else None
 
     async def get(self) -> Piece:
@@ -124,7 +124,7 @@ class EngineLoop:
             _deliver([(request, self._death())])
 
     def submit_abort(self, request: ActiveRequest) -> None:
-        """Forget a request whose pieces nobody reads any more."""
+        """Forget a request whose pieces are no longer read."""
         self._put(lambda: self._drop(request))
 
     def abort(self, request_id: str) -> None:

@@ -335,7 +335,7 @@ class GpuRunner:
         return host.pin_memory().to(self._device, non_blocking=True)
 
     def _download(self, values: torch.Tensor) -> torch.Tensor:
-        """Start to copy a tensor to the host. It is there when the step has ended."""
+        """Start to copy a tensor to the host. The copy is complete when the step has ended."""
         if self._device.type == "cpu":
             return values.clone()
         host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

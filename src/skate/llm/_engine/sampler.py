@@ -23,7 +23,7 @@ _CANDIDATES = 256
 
 
 class TokenMask(Protocol):
-    """Says which tokens a grammar allows next."""
+    """Determines which tokens a grammar allows next."""
 
     def apply(self, logits: torch.Tensor) -> None:
         """Set the logits of tokens that are not allowed to minus infinity."""

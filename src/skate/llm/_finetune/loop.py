@@ -312,7 +312,7 @@ def check_isolation(config: FinetuneConfig, module: Any, device: Any) -> float:
 
 
 def distribute(config: FinetuneConfig, model: Any, device: Any) -> Strategy:
-    """Return the model, distributed over the workers as the configuration says."""
+    """Return the model, distributed over the workers as the configuration specifies."""
     import torch
 
     from skate.llm._finetune.strategies import Replicated, Sharded

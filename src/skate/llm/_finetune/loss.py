@@ -71,7 +71,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _sum_of_parts(total: torch.Tensor | None, part: torch.Tensor, *, is_only: bool) -> torch.Tensor:
-    """Add a part to a sum in float32. An only part stays as it is."""
+    """Add a part to a sum in float32. A single part is returned unchanged."""
     if total is None:
         return part if is_only else part.float()
     return total.add_(part)

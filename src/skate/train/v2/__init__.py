@@ -1,3 +1,3 @@
-"""Ray's paths to the current API: what stands here is what stands in `skate.train`."""
+"""Ray's paths to the current API: the names of `skate.train`."""
 
 __all__: list[str] = []
