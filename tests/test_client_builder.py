@@ -71,9 +71,7 @@ def test_the_address_of_a_dashboard_is_refused(address: str) -> None:
 
 
 def test_a_module_that_does_not_exist_is_named() -> None:
-    with pytest.raises(
-        RuntimeError, match="names the module 'badmodule' before '://', and there is no such module"
-    ):
+    with pytest.raises(RuntimeError, match="names the module 'badmodule' before '://', which does not exist"):
         client("badmodule://address")
 
 

@@ -156,7 +156,7 @@ def _builder_of_module(module: str, inner: str, address: str) -> ClientBuilder:
         if error.name != module:
             raise
         raise RuntimeError(
-            f"The address {address!r} names the module {module!r} before '://', and there is no such module."
+            f"The address {address!r} names the module {module!r} before '://', which does not exist."
         ) from None
     builder = getattr(imported, "ClientBuilder", None)
     if not isinstance(builder, type):

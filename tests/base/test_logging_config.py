@@ -52,7 +52,10 @@ def test_the_defaults_are_text_from_info_on() -> None:
     [
         ({"encoding": "XML"}, "Invalid encoding type: 'XML'"),
         ({"log_level": "LOUD"}, "Invalid log level: LOUD"),
-        ({"additional_log_standard_attrs": ["colour"]}, "has 'colour', which is no attribute of log records"),
+        (
+            {"additional_log_standard_attrs": ["colour"]},
+            "has 'colour', which is not an attribute of log records",
+        ),
     ],
 )
 def test_bad_settings_are_refused(arguments: dict[str, Any], message: str) -> None:

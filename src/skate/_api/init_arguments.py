@@ -49,7 +49,7 @@ def check(given: Mapping[str, Any]) -> None:
         )
     if given.get("namespace") == "":
         raise ValueError(
-            'A namespace cannot be the empty string "". Leave it out, or pass None, for one of its own.'
+            'A namespace cannot be the empty string "". Leave it out, or pass None, for a private namespace.'
         )
     if given.get("preflight", "raise") not in PREFLIGHTS:
         raise ValueError(f"preflight must be one of {', '.join(PREFLIGHTS)}, not {given['preflight']!r}.")

@@ -77,7 +77,7 @@ def _check_timeout(timeout: Any) -> None:
         )
     if timeout < 0:
         raise ValueError(
-            f"The 'timeout' argument must not be negative. Received {timeout}; None waits without end."
+            f"The 'timeout' argument must not be negative. Received {timeout}; None waits without a limit."
         )
 
 

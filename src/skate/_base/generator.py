@@ -122,8 +122,8 @@ class ObjectRefGenerator(Generic[T]):
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "An ObjectRefGenerator cannot be pickled, and so neither passed to a task nor returned from one. Pass its "
-            "references, or a list of them."
+            "An ObjectRefGenerator cannot be pickled, so it can neither be passed to a task nor returned from one. "
+            "Pass its references, or a list of them."
         )
 
 

@@ -46,8 +46,8 @@ class LoggingConfig:
         for name in self.additional_log_standard_attrs:
             if name not in STANDARD_ATTRIBUTES:
                 raise ValueError(
-                    f"additional_log_standard_attrs has {name!r}, which is no attribute of log records. "
-                    f"Use some of {', '.join(sorted(STANDARD_ATTRIBUTES))}."
+                    f"additional_log_standard_attrs has {name!r}, which is not an attribute of log records. "
+                    f"Choose from {', '.join(sorted(STANDARD_ATTRIBUTES))}."
                 )
 
     @classmethod

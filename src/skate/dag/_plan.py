@@ -133,11 +133,11 @@ def _check_arguments(node: DAGNode) -> None:
         if template.nodes and not template.is_node:
             raise ValueError(
                 f"The argument {template.value} of {node} contains {len(template.nodes)} nodes: in a compiled graph a "
-                "node cannot be part of a list, dictionary or other container. Pass each one as an argument of its own."
+                "node cannot be part of a list, dictionary or other container. Pass each one as a separate argument."
             )
     if not node.upstream():
         raise ValueError(
-            f"{node} takes no node of the graph, so nothing says when a compiled graph is to run it. Pass it the "
+            f"{node} takes no node of the graph, so a compiled graph would not know when to run it. Pass it the "
             "InputNode or the output of another call."
         )
 

@@ -234,7 +234,7 @@ def get_deployment_actor_context() -> DeploymentActorContext:
         context = _deployment_actors.get(skate.get_runtime_context().get_actor_id())
     if context is None:
         raise RayServeException(
-            "This is no deployment actor: get_deployment_actor_context() may only be called from within one."
+            "This is not a deployment actor: get_deployment_actor_context() may only be called from within one."
         )
     return context
 

@@ -41,7 +41,7 @@ class RuntimeEnvConfig(dict[str, Any]):
             raise TypeError(f"setup_timeout_seconds must be an integer, not {setup_timeout_seconds!r}.")
         if setup_timeout_seconds <= 0 and setup_timeout_seconds != -1:
             raise ValueError(
-                f"setup_timeout_seconds must be positive, or -1 to wait without end; it is {setup_timeout_seconds}."
+                f"setup_timeout_seconds must be positive, or -1 to wait without a limit; it is {setup_timeout_seconds}."
             )
         if not isinstance(eager_install, bool):
             raise TypeError(f"eager_install must be True or False, not {eager_install!r}.")

@@ -169,8 +169,8 @@ class AutoscalingConfig(ServeModel):
             )
         if self.target_ongoing_requests is None and self.policy.is_default_policy_function():
             raise ValueError(
-                "target_ongoing_requests is None, but the default policy requires it: set a number, or a policy "
-                "of your own with `policy`."
+                "target_ongoing_requests is None, but the default policy requires it: set a number, or your own "
+                "policy with `policy`."
             )
         if self.look_back_period_s <= self.metrics_interval_s and self._is_set_by_user():
             warnings.warn(

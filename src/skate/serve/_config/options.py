@@ -324,7 +324,7 @@ def _check_together(options: DeploymentOptions) -> None:
     """Raise if options contradict each other."""
     if options.num_replicas is None and options.autoscaling_config is None:
         raise DeploymentConfigError(
-            "num_replicas is None and there is no autoscaling_config: give one of them.",
+            "num_replicas is None and there is no autoscaling_config: set one of them.",
             ("num_replicas", "autoscaling_config"),
         )
     if options.max_replicas_per_node is not None and options.placement_group_bundles is not None:

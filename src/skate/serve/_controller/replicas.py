@@ -187,7 +187,7 @@ class ReplicaSupervisor:
         """Find the actor that a previous controller created, or raise."""
         await self._find_actor()
         if self._actor is None:
-            raise _ActorMissingError("its process was gone after the restart of the controller")
+            raise _ActorMissingError("its process no longer existed after the restart of the controller")
 
     async def _find_actor(self) -> None:
         """Look the actor up by name."""

@@ -59,7 +59,7 @@ class DataConfig:
         for name in () if self._split == "all" else self._split:
             if name not in datasets and (close := closest(name, datasets)):
                 raise ValueError(
-                    f"`datasets_to_split` has {name!r}, which is none of the trainer's datasets. Did you mean "
+                    f"`datasets_to_split` has {name!r}, which is not one of the trainer's datasets. Did you mean "
                     f"{close!r}?"
                 )
 

@@ -232,7 +232,7 @@ class BoostingTrainer(DataParallelTrainer):
         for name in train_kwargs:
             if name not in taken:
                 raise TypeError(
-                    f"{trainer} got an unexpected keyword argument {name!r}, which is no argument of "
+                    f"{trainer} got an unexpected keyword argument {name!r}, which is not an argument of "
                     f"{self._train.__module__.partition('.')[0]}.train either. "
                     f"{arguments.hint_for_unknown(name, taken)}"
                 )

@@ -140,5 +140,5 @@ class Checkpoint:
 
     def __fspath__(self) -> str:
         raise TypeError(
-            f"{self!r} is no path: use `with checkpoint.as_directory() as folder` or checkpoint.to_directory()."
+            f"{self!r} is not a path: use `with checkpoint.as_directory() as folder` or checkpoint.to_directory()."
         )

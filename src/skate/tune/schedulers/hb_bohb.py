@@ -31,7 +31,7 @@ class HyperBandForBOHB(HyperBandScheduler):
     """
 
     def on_trial_result(self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]) -> str:
-        """Pause the trial at the milestone of its bracket, and halve the bracket when it is full and all have arrived."""
+        """Pause the trial at the milestone of its bracket, and halve the bracket when it is full and complete."""
         action = super().on_trial_result(tune_controller, trial, result)
         result.setdefault("hyperband_info", {})
         return action

@@ -75,7 +75,7 @@ class HyperBandScheduler(ObjectiveScheduler):
         self._bracket_of[trial.trial_id] = bracket
 
     def on_trial_result(self, tune_controller: TuneController, trial: Trial, result: dict[str, Any]) -> str:
-        """Pause the trial at the milestone of its bracket, and halve the bracket when all of its trials have arrived."""
+        """Pause the trial at the milestone of its bracket, and halve the bracket when all its trials have arrived."""
         measured = self._measure(result)
         bracket = self._bracket_of.get(trial.trial_id)
         if measured is None or bracket is None:

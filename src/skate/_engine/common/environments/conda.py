@@ -37,7 +37,7 @@ def conda_environment(
     if conda is None:
         raise RuntimeEnvSetupError(
             "runtime_env['conda'] needs conda, which is neither on the PATH nor named by CONDA_EXE. Install "
-            "it, or use 'pip' or 'uv' in its place."
+            "it, or use 'pip' or 'uv' instead."
         )
     if isinstance(wanted, str):
         prefix = _find(conda, wanted, env, deadline)
