@@ -73,7 +73,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             return registered(obj)
         if kind.__module__.startswith("torch"):
             if isinstance(obj, ModuleType) and sys.modules.get(obj.__name__) is obj:
-                # `torch.ops`: a function that knows torch, and says `.ops` of anything, takes it along.
+                # `torch.ops`: cloudpickle adds it to every function that refers to torch and to an attribute `ops`.
                 return import_module, (obj.__name__,)
             reduced = _reduce_tensor(obj)
             if reduced is not None:
@@ -215,7 +215,7 @@ def _loads_with_list(data: Buffer) -> Any:
     rest = data[_aligned(end) :]
     stream, buffers = (rest, ()) if rest[0] == _PROTO_BYTE else _split(rest)
     collects = gc.isenabled()
-    gc.disable()  # else it looks in vain, again and again, for garbage among what is being made
+    gc.disable()  # otherwise it repeatedly searches the new references for garbage
     try:
         references = revive_many([id for (id,) in _ID.iter_unpack(data[_LIST.size : end])])
         return _Unpickler(stream, buffers, references).load()

@@ -173,7 +173,7 @@ class ActorPool:
             try:
                 self.get_next(timeout=0, ignore_if_timedout=True)
             except (TimeoutError, RayTaskError, RayActorError):
-                # Nobody asked for this result, so nobody asked for its error either.
+                # This result was not requested, so neither is its error.
                 continue
 
     def _check_has_next(self) -> None:

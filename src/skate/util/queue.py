@@ -190,7 +190,7 @@ class Queue:
         except (Empty, Full) as error:
             raise _plain(error) from None
         except KeyboardInterrupt:
-            # Left alone, the call would later take an item that nobody reads.
+            # Otherwise, the call would later take an item that is never read.
             skate.cancel(ref)
             raise
 

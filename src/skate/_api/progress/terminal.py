@@ -126,7 +126,7 @@ class Terminal:
             if text:
                 self._write(text)
                 self._stream.flush()
-        except (OSError, ValueError):  # the terminal is gone
+        except (OSError, ValueError):  # the terminal was closed
             self._lines, self._is_drawn = [], False
 
     def _erasing(self) -> str:
@@ -221,7 +221,7 @@ def _table(table: Table) -> RenderableType:
 
     grid = Grid(box=None, pad_edge=False, header_style="dim")
     for column in table.columns:
-        # Texts are shortened where the terminal is too narrow, numbers are not.
+        # Texts are shortened if the terminal is too narrow, numbers are not.
         grid.add_column(
             Text(column.title),
             justify="right" if column.is_number else "left",

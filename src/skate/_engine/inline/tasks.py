@@ -156,7 +156,7 @@ class Tasks:
         if call.cancelled:
             call.fail(call.cancellation(error))
         elif isinstance(error, SystemExit):
-            # In a process of its own, it would have ended that process.
+            # In a separate process, it would have ended that process.
             if call.spend_retry():
                 return True
             call.fail(Value.failure(failures.worker_crashed(call.name, os.getpid(), exit_code(error), ())))

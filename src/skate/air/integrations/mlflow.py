@@ -124,7 +124,9 @@ def _end_runs(*, abandoned_only: bool = False) -> None:
     """End the runs of this process or, if `abandoned_only` is set, those of functions that have returned."""
     for run_id, (_, thread, _) in list(_started.items()):
         if not abandoned_only or not thread.is_alive():
-            with contextlib.suppress(Exception):  # the store may be gone; nobody could handle the error
+            with contextlib.suppress(
+                Exception
+            ):  # the store may no longer exist, and the error could not be handled
                 _end_run(run_id)
 
 

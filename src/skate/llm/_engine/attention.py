@@ -28,7 +28,7 @@ class KVCache:
         self.blocks = blocks
         self.block_size = block_size
         shape = (config.num_layers, 2, blocks * block_size, config.num_kv_heads, config.head_dim)
-        # Zeros, since slots that nobody has written yet may be read and masked. They take no memory on a CPU.
+        # Zeros, because slots that have not been written may be read and masked. They take no memory on a CPU.
         self._slots = torch.zeros(shape, dtype=dtype, device=device)
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:

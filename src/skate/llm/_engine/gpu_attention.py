@@ -206,7 +206,7 @@ def _attend(
             sees = sees & (tokens[None, :] > position[:, None] - WINDOW)
         scores = tl.where(sees, scores, float("-inf"))
         highest = tl.maximum(greatest, tl.max(scores, axis=1))
-        # A line that has seen no token yet has minus infinity; zero in its place keeps differences defined.
+        # A line that has seen no token yet has minus infinity; zero instead keeps differences defined.
         base = tl.where(highest == float("-inf"), 0.0, highest)
         weights = tl.exp2(scores - base[:, None])
         shrink = tl.exp2(greatest - base)

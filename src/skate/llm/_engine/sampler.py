@@ -18,7 +18,7 @@ import torch
 
 from skate.llm._engine.api import SamplingParams, TokenLogprob
 
-# Tokens that are looked at before the whole vocabulary is sorted: nearly always enough for `top_p`.
+# Tokens that are examined before the whole vocabulary is sorted: nearly always enough for `top_p`.
 _CANDIDATES = 256
 
 

@@ -65,7 +65,7 @@ class TextTokenizer:
         self.chat_templates: Mapping[str, str] = dict(chat_templates or {})
         self._chat_template = ChatTemplate(self.chat_templates, special)
         self.has_chat_template = bool(self._chat_template)
-        self._bytes: dict[int, bytes] = {}  # of tokens that were asked for
+        self._bytes: dict[int, bytes] = {}  # of requested tokens
         decoder = tokenizer.decoder
         self.byte_level = decoder is not None and json.loads(decoder.__getstate__())["type"] == "ByteLevel"
 

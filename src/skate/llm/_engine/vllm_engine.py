@@ -250,7 +250,7 @@ class VLLMEngine:
         # vLLM would detect this only in the step that uses the adapter, which would end the engine.
         folder = await asyncio.to_thread(self._check_adapter, path)
         number = next(self._numbers)
-        # A name of its own for each load: vLLM shares prefixes between adapters of equal names.
+        # A new name for each load: vLLM shares prefixes between adapters of equal names.
         adapter = self._vllm.LoRARequest(lora_name=f"{name}#{number}", lora_int_id=number, lora_path=folder)
         try:
             is_loaded = await self._call(lambda: self._engine.add_lora(adapter))

@@ -48,7 +48,7 @@ class ZeroSharded:
             )
         self.module: Any = module.to(device)
         self._settings = {
-            # Without it, DeepSpeed would compile an optimizer of its own for states that are offloaded.
+            # Without it, DeepSpeed would compile its own optimizer for states that are offloaded.
             "zero_force_ds_cpu_optimizer": False,
             **(config.deepspeed or {"zero_optimization": {"stage": STAGE}}),
             "train_micro_batch_size_per_gpu": config.micro_batch_size,

@@ -35,7 +35,7 @@ class DelayTracker:
             now: The time.
         """
         if desired == 0 and target > final_step:
-            desired = final_step  # the last step to zero has a delay of its own
+            desired = final_step  # the last step to zero has a separate delay
         if desired == target:
             self.reset()
             return target

@@ -241,7 +241,7 @@ class RouterMetrics:
 
 
 _OTHER = "OTHER"
-# Clients choose method names, and each name would be a series of its own.
+# Clients choose method names, and each name would be a separate series.
 _METHODS = frozenset(
     ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "WEBSOCKET", _OTHER)
 )

@@ -220,7 +220,7 @@ class Router:
         try:
             await connection.open()
         except LinkClosed as error:
-            # The controller detects dead replicas by itself and publishes an update.
+            # The controller itself detects dead replicas and publishes an update.
             logger.debug("No connection to replica %s: %s", info.id, error)
             return
         finally:

@@ -50,7 +50,7 @@ def run_once(
         ready, _ = skate.wait(awaited, num_returns=1, timeout=timeout)
     else:
         ready = []
-        time.sleep(timeout or 0.0)  # an event source asked for this time
+        time.sleep(timeout or 0.0)  # an event source requested this time
     for each in ready:
         if each in owners:
             owners[each].on_ready(each)

@@ -16,7 +16,7 @@ from skate.train._run.run_state import RunState
 
 log = logging.getLogger(__name__)
 
-_START_CHECK_INTERVAL_S = 1.0  # after which a task that has not started is looked at
+_START_CHECK_INTERVAL_S = 1.0  # after which a task that has not started is checked
 _WORKER_START_TIMEOUT_S = 10.0  # within which a worker for it starts, if its resources are free
 _STARTED = None  # the first value of the task's stream, before the metrics
 _RESOURCES = ("num_cpus", "num_gpus", "memory", "resources")

@@ -90,7 +90,7 @@ def _kill_group(process: subprocess.Popen[str]) -> None:
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # It ended by itself in the meantime.
+        pass  # It has ended in the meantime.
 
 
 def _describe(command: Sequence[str], output: str) -> str:

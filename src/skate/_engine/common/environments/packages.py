@@ -149,7 +149,7 @@ def module_directory(
 
 def _key(location: str, use: str) -> str:
     if location.startswith("file://"):
-        # Contents may change under the same name, unlike what lies in a store.
+        # Local contents may change under the same name, unlike those in a store.
         path = archives.local_path(location)
         if not path.is_file():
             raise RuntimeEnvSetupError(f"{location} does not exist: no file {path}.")
