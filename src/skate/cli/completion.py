@@ -18,8 +18,7 @@ def completion(shell: str) -> None:
     For bash 4.4 or newer and zsh, add `eval "$(skate completion bash)"` or `eval "$(skate completion zsh)"` to
     ~/.bashrc or ~/.zshrc. For fish, write the script to ~/.config/fish/completions/skate.fish.
     """
-    from skate.cli.program import main
-
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(main, {}, PROGRAM, VARIABLE).source())
+    program = click.get_current_context().find_root().command
+    click.echo(kind(program, {}, PROGRAM, VARIABLE).source())

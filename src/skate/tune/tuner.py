@@ -262,7 +262,7 @@ class Tuner:
             finally:
                 for each in progress:
                     each.close()
-                experiments[0].recorder.save_state(settings)
+                experiments[0].recorder.save_state(settings.state)
             self._results = self._grid(experiments[0].folder, controller.get_trials())
             if others:
                 self._results._experiment_analysis._folders = [each.folder for each in experiments]

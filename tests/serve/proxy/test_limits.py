@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skate.serve._proxy.http_protocol import make_protocol
+from skate.serve._proxy.http_server import make_protocol
 from skate.serve._proxy.limits import Limits
 from skate.serve.config import HTTPOptions
 from skate.serve.schema import HTTPOptionsSchema

@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from skate.air._optional import load
 from skate.serve._proxy.limits import Limits
 from skate.serve._wire.frames import Headers
 
-if TYPE_CHECKING:
-    from skate.serve._proxy.fast_path import FastPathHandler
-
-__all__ = ["make_protocol"]
+__all__ = ["LimitedConnection"]
 
 _LINGER_TIMEOUT_S = 1.0  # seconds to drain a refused client, so that it can read the answer
 # The most bytes on the wire per byte of a chunked body; a chunk of one byte has five bytes of framing.
@@ -196,24 +192,3 @@ class LimitedConnection:
         """Switch the connection to websockets, and stop the timer."""
         self._stop_timer()
         super().handle_websocket_upgrade(*args)  # type: ignore[misc]
-
-
-def make_protocol(limits: Limits, fast_path: FastPathHandler | None = None) -> type[asyncio.Protocol]:
-    """Return the protocol class for connections: with httptools if it is installed, otherwise with h11.
-
-    Args:
-        limits: The limits of requests.
-        fast_path: Handles requests that arrive complete; without it, uvicorn handles all of them.
-    """
-    try:
-        import httptools  # noqa: F401
-    except ImportError:
-        from skate.serve._proxy.http_protocol_h11 import H11
-
-        load("h11", "Serve over HTTP", "'skate[serve]'")
-        return type("GuardedH11", (H11,), {"limits": limits, "lingering": set()})
-    from skate.serve._proxy.http_protocol_httptools import HttpTools
-
-    return type(
-        "GuardedHttpTools", (HttpTools,), {"limits": limits, "lingering": set(), "fast_path": fast_path}
-    )

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skate.air._optional import load
-from skate.serve._proxy.http_protocol import make_protocol
 from skate.serve._proxy.limits import Limits
 from skate.serve.exceptions import ListenError
 
 if TYPE_CHECKING:
     from skate.serve._proxy.fast_path import FastPathHandler
 
-__all__ = ["HttpServer", "bind"]
+__all__ = ["HttpServer", "bind", "make_protocol"]
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -128,3 +127,24 @@ def _check_files(options: dict[str, Any]) -> None:
         path = options.get(name)
         if path and not Path(path).is_file():
             raise FileNotFoundError(errno.ENOENT, f"{name} of Serve's HTTP options does not exist", path)
+
+
+def make_protocol(limits: Limits, fast_path: FastPathHandler | None = None) -> type[asyncio.Protocol]:
+    """Return the protocol class for connections: with httptools if it is installed, otherwise with h11.
+
+    Args:
+        limits: The limits of requests.
+        fast_path: Handles requests that arrive complete; without it, uvicorn handles all of them.
+    """
+    try:
+        import httptools  # noqa: F401
+    except ImportError:
+        from skate.serve._proxy.http_protocol_h11 import H11
+
+        load("h11", "Serve over HTTP", "'skate[serve]'")
+        return type("GuardedH11", (H11,), {"limits": limits, "lingering": set()})
+    from skate.serve._proxy.http_protocol_httptools import HttpTools
+
+    return type(
+        "GuardedHttpTools", (HttpTools,), {"limits": limits, "lingering": set(), "fast_path": fast_path}
+    )

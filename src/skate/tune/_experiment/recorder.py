@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skate.exceptions import RayTaskError
@@ -17,7 +17,6 @@ from skate.tune.experiment import Trial
 
 if TYPE_CHECKING:
     from skate.tune._experiment.uploads import Uploader
-    from skate.tune._loop.settings import Settings
 
 SYNC_INTERVAL_S = 1.0  # between two syncs of the disk
 _STATE_SHARE = 0.02  # the fraction of the time that is spent on saving the state of the search
@@ -88,11 +87,11 @@ class Recorder:
         if self._uploader is not None:  # not earlier: uploads need a journal that only grows
             self._uploader.start()
 
-    def step(self, settings: Settings | None) -> None:
+    def step(self, state: Callable[[], dict[str, Any]] | None) -> None:
         """Flush the records of a step to the operating system; at intervals, sync the disk and save the state.
 
         Args:
-            settings: The settings, which contain the state; None if another experiment stores it.
+            state: Returns the state of the search; None if another experiment stores it.
         """
         self._journal.flush()
         if self._uploader is not None and self._has_checkpoints:
@@ -101,25 +100,18 @@ class Recorder:
         if now - self._last_sync >= SYNC_INTERVAL_S:
             self._journal.commit()
             self._last_sync = now
-        if settings is not None and now >= self._next_state:
-            self.save_state(settings)
+        if state is not None and now >= self._next_state:
+            self.save_state(state)
 
     def _request_upload(self, uploader: Uploader) -> None:
         uploader.request(self._dropped)
         self._dropped = []
         self._has_checkpoints = False
 
-    def save_state(self, settings: Settings) -> None:
-        """Save the state of the search, the scheduler and the callbacks."""
+    def save_state(self, state: Callable[[], dict[str, Any]]) -> None:
+        """Save the state of the search, and how many trials have been created."""
         begun = time.monotonic()
-        self._folder.write_state(
-            {
-                "search": settings.search,
-                "scheduler": settings.scheduler,
-                "callbacks": [callback.get_state() for callback in settings.callbacks],
-                "created": self.created,
-            }
-        )
+        self._folder.write_state({**state(), "created": self.created})
         now = time.monotonic()
         self._next_state = now + max(SYNC_INTERVAL_S, (now - begun) / _STATE_SHARE)
 

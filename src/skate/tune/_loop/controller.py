@@ -162,7 +162,7 @@ class TuneController:
                 if not self._should_stop():
                     self._start_trials()
                 for recorder in self._recorders:
-                    recorder.step(self._settings if recorder is self._recorders[0] else None)
+                    recorder.step(self._settings.state if recorder is self._recorders[0] else None)
                 self._call("on_step_end", iteration=self._iteration, trials=self._trials)
             for trial in list(self._live):
                 self.stop_trial(trial)

@@ -127,3 +127,11 @@ class Settings:
     max_concurrent: int | None = None
     reuse_trainables: bool = False
     callbacks: Sequence[Callback] = field(default_factory=list)
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of the search, the scheduler and the callbacks, which a restored experiment continues."""
+        return {
+            "search": self.search,
+            "scheduler": self.scheduler,
+            "callbacks": [callback.get_state() for callback in self.callbacks],
+        }
