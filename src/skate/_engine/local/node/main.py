@@ -28,8 +28,8 @@ from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Closed, Connection, unpack
 from skate._engine.local.wire.unix_sockets import bind
 
-# The node creates several records for each task, and cycles are rare: with Python's default threshold, garbage collection
-# took a twelfth of the state machine's time.
+# The node creates several records for each task, and cycles are rare: with Python's default threshold, garbage
+# collection took a twelfth of the state machine's time.
 COLLECTION_THRESHOLD = 50_000
 FLUSH_TIMEOUT_S = 5.0  # for the last messages to processes that do not read
 
