@@ -1,4 +1,4 @@
-"""Workers that the system refuses to start: attempts, the timeout, and the tasks that fail."""
+"""Workers that the system refuses to start: attempts, time-outs, and which tasks fail in the end."""
 
 from __future__ import annotations
 
