@@ -410,7 +410,8 @@ class Tuner:
             scheduler,
             metric=config.metric,
             max_concurrent=config.max_concurrent_trials,
-            reuse_trainables=config.reuse_actors,
+            reuse_trainables=bool(config.reuse_actors),
+            reuse_workers=config.reuse_actors is not False,
             callbacks=list(self._run_config.callbacks or []),
         )
 
