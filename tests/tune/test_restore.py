@@ -143,7 +143,9 @@ class TestRestore:
                 self.lock = threading.Lock()
                 self.results = 0
 
-            def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
+            def on_trial_result(
+                self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any
+            ) -> None:
                 with self.lock:
                     self.results += 1
 

@@ -50,9 +50,7 @@ def processes(results: tune.ResultGrid) -> list[int]:
 
 @pytest.mark.parametrize("trainable", [report_process, Process])
 def test_without_reuse_each_trial_has_its_own_process(fit: Fit, trainable: Any) -> None:
-    results = fit(
-        trainable, {"x": tune.grid_search([1, 2, 3])}, reuse_actors=False, max_concurrent_trials=1
-    )
+    results = fit(trainable, {"x": tune.grid_search([1, 2, 3])}, reuse_actors=False, max_concurrent_trials=1)
     assert len(set(processes(results))) == 3
 
 
@@ -102,7 +100,9 @@ def test_the_process_of_a_failed_trial_runs_no_other_trial(fit: Fit, tmp_path: P
 
     results = fit(function, {"x": tune.grid_search([1, 2, 3, 4])}, max_concurrent_trials=1)
     assert results.num_errors == 1
-    first, failed, third, fourth = ((tmp_path / f"process-{x}").read_text(encoding="utf-8") for x in (1, 2, 3, 4))
+    first, failed, third, fourth = (
+        (tmp_path / f"process-{x}").read_text(encoding="utf-8") for x in (1, 2, 3, 4)
+    )
     assert first == failed
     assert third != failed
     assert third == fourth
