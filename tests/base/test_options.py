@@ -150,7 +150,10 @@ def test_a_bad_value_of_a_task_option_says_what_is_wrong(options: dict[str, Any]
         ({"name": ""}, "Actor name cannot be an empty string"),
         ({"namespace": ""}, "A namespace cannot be the empty string"),
         ({"max_concurrency": -1}, "The keyword 'max_concurrency' only accepts None, 0 or a positive"),
-        ({"_actor_generator_backpressure_num_objects": 0}, "It must be > 0, or -1 for no limit; got 0"),
+        (
+            {"_actor_generator_backpressure_num_objects": 0},
+            "num_objects must be > 0, or -1 for no limit; got 0",
+        ),
     ],
 )
 def test_a_bad_value_of_an_actor_option_says_what_is_wrong(options: dict[str, Any], message: str) -> None:

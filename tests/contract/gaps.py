@@ -63,6 +63,7 @@ _INLINE: dict[str, tuple[str, ...]] = {
         "test_cancel.py::test_force_ends_the_worker",
         "test_cancel.py::test_force_cancels_a_task_that_ignores_interrupts",
         "test_cancel.py::test_cancel_reaches_the_tasks_that_a_task_submitted",
+        "test_cancel.py::test_a_task_that_waits_for_a_child_sees_its_own_cancellation",
         "test_cancel.py::test_a_sync_actor_call_sees_that_it_is_cancelled",
         "test_lifecycle.py::test_shutdown_ends_running_tasks",
     ),

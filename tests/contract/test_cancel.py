@@ -282,6 +282,36 @@ def test_cancel_reaches_the_tasks_that_a_task_submitted() -> None:
     skate.get(interrupted.wait.remote())
 
 
+def test_a_task_that_waits_for_a_child_sees_its_own_cancellation() -> None:
+    @skate.remote
+    class Sleeper:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        async def sleep(self) -> None:
+            self.calls += 1
+            await asyncio.sleep(10 * PATIENCE)
+
+        async def count(self) -> int:
+            return self.calls
+
+    @skate.remote
+    def wait(sleeper: Any) -> bool:
+        try:
+            skate.get(sleeper.sleep.remote())
+        except KeyboardInterrupt:
+            return skate.get_runtime_context().is_canceled()
+        return False
+
+    sleeper = Sleeper.remote()
+    for calls in range(1, 11):
+        ref = wait.remote(sleeper)
+        while skate.get(sleeper.count.remote()) < calls:
+            pass
+        skate.cancel(ref)
+        assert skate.get(ref) is True
+
+
 def test_cancel_without_recursion_leaves_children_alone() -> None:
     started, gate, finished = Signal.remote(), Signal.remote(), Signal.remote()
 

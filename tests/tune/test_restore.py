@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from textwrap import dedent
@@ -133,6 +134,43 @@ class TestRestore:
         [count] = restored._run_config.callbacks or []
         assert isinstance(count, Count)
         assert count.ended == 3
+
+    def test_a_callback_that_cannot_be_pickled_runs_but_is_not_restored(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Count(tune.Callback):
+            def __init__(self) -> None:
+                self.lock = threading.Lock()
+                self.results = 0
+
+            def on_trial_result(
+                self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any
+            ) -> None:
+                with self.lock:
+                    self.results += 1
+
+        class Keep(tune.Callback):
+            state = 0
+
+            def get_state(self) -> dict[str, Any]:
+                return {"state": 5}
+
+            def set_state(self, state: dict[str, Any]) -> None:
+                self.state = state["state"]
+
+        count = Count()
+        run = tune.RunConfig(name="experiment", storage_path=str(tmp_path), callbacks=[count, Keep()])
+        tune.Tuner(lambda config: {"x": 1}, run_config=run).fit()
+        assert count.results == 1
+        assert "The callback Count cannot be pickled" in caplog.text
+
+        caplog.clear()
+        restored = tune.Tuner.restore(str(tmp_path / "experiment"), lambda config: {"x": 1})
+        assert len(restored.fit()) == 1
+        assert "The callback Count does not run in the restored experiment" in caplog.text
+        kept = restored._run_config.callbacks
+        assert kept is not None
+        assert [getattr(callback, "state", None) for callback in kept] == [None, 5]
 
     def test_a_folder_without_an_experiment_is_refused(self, tmp_path: Path) -> None:
         assert not tune.Tuner.can_restore(tmp_path)

@@ -136,8 +136,8 @@ def _actor_backpressure_problem(value: int | None) -> str | None:
     if value is None or value > 0 or value == -1:
         return None
     return (
-        "_actor_generator_backpressure_num_objects limits the objects of all the actor's generators that nobody has "
-        f"consumed yet. It must be > 0, or -1 for no limit; got {value}."
+        f"_actor_generator_backpressure_num_objects must be > 0, or -1 for no limit; got {value}. It limits the "
+        "objects of all the actor's generators that nobody has consumed yet."
     )
 
 

@@ -2,13 +2,56 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle
 
 from skate.tune._experiment.recorder import read_trials
 from skate.tune._loop.settings import Settings
+from skate.tune.callback import Callback
 from skate.tune.experiment import Trial
 from skate.tune.search._placeholders import ObjectTable
 from skate.tune.tune_config import ResumeConfig
+
+log = logging.getLogger("skate.tune")
+
+
+class AbsentCallback(Callback):
+    """Takes the place of a callback that could not be stored.
+
+    Args:
+        name: The name of its class.
+        reason: Why it could not be stored.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        self._name = name
+        self._reason = reason
+
+    def setup(self, **info: Any) -> None:
+        """Warn that the callback is absent."""
+        log.warning(
+            "The callback %s does not run in the restored experiment, because it could not be stored: %s",
+            self._name,
+            self._reason,
+        )
+
+
+def storable_callbacks(callbacks: Sequence[Any]) -> list[Any]:
+    """Return the callbacks for a restored experiment. Those that cannot be pickled are replaced, with a warning."""
+    found = list(callbacks)
+    for index, callback in enumerate(found):
+        try:
+            cloudpickle.dumps(callback)
+        except Exception as error:  # pickling runs code of the user, which may raise anything
+            name, reason = type(callback).__name__, f"{type(error).__name__}: {error}"
+            log.warning(
+                "The callback %s cannot be pickled, so Tuner.restore() will run without it: %s", name, reason
+            )
+            found[index] = AbsentCallback(name, reason)
+    return found
 
 
 def read_all_trials(settings: Settings, names: Sequence[str]) -> list[Trial]:

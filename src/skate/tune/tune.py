@@ -64,7 +64,7 @@ def run(
     restore: str | None = None,
     resume: bool | str | None = None,
     resume_config: ResumeConfig | None = None,
-    reuse_actors: bool = False,
+    reuse_actors: bool | None = None,
     raise_on_failed_trial: bool = True,
     callbacks: Sequence[Callback] | None = None,
     max_concurrent_trials: int | None = None,
@@ -112,7 +112,7 @@ def run(
             True, or "AUTO+ERRORED", which also continues failed trials. "RESTART_ERRORED" starts them again, and
             "ERRORED_ONLY" and "RESTART_ERRORED_ONLY" end the unfinished ones.
         resume_config: What happens to the trials of such an experiment, instead of the suffixes of `resume`.
-        reuse_actors: Whether a trainable class is kept for the next trial.
+        reuse_actors: What the next trial reuses: see `TuneConfig`.
         raise_on_failed_trial: Whether to raise if a trial has failed.
         callbacks: Objects that receive the events of the experiment.
         max_concurrent_trials: The maximum number of concurrent trials.
@@ -314,7 +314,7 @@ def run_experiments(
     progress_reporter: Any = None,
     resume: bool | str | None = None,
     resume_config: ResumeConfig | None = None,
-    reuse_actors: bool = False,
+    reuse_actors: bool | None = None,
     raise_on_failed_trial: bool = True,
     concurrent: bool = True,
     callbacks: Sequence[Callback] | None = None,

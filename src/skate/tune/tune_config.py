@@ -30,7 +30,8 @@ class TuneConfig:
         num_samples: How many times the search space is sampled, and grids are repeated; -1 for no limit.
         max_concurrent_trials: The maximum number of concurrent trials; None for as many as the resources allow.
         time_budget_s: Seconds, or a `timedelta`, after which all trials stop.
-        reuse_actors: Whether a trainable class is kept for the next trial, if its `reset_config` returns True.
+        reuse_actors: What the next trial reuses. None: the process. True: also the instance of a trainable class, whose
+            `reset_config` must return True. False: nothing; each trial has a process of its own.
         trial_name_creator: Returns the name of a trial.
         trial_dirname_creator: Returns the name of a trial's folder.
         chdir_to_trial_dir: Replaced by the environment variable `RAY_CHDIR_TO_TRIAL_DIR`.
@@ -46,7 +47,7 @@ class TuneConfig:
     num_samples: int = 1
     max_concurrent_trials: int | None = None
     time_budget_s: float | datetime.timedelta | None = None
-    reuse_actors: bool = False
+    reuse_actors: bool | None = None
     trial_name_creator: Callable[[Trial], str] | None = None
     trial_dirname_creator: Callable[[Trial], str] | None = None
     chdir_to_trial_dir: Any = None

@@ -25,7 +25,7 @@ from skate.tune._experiment.staging import open_folder
 from skate.tune._experiment.uploads import open_for_run
 from skate.tune._loop.controller import TuneController
 from skate.tune._loop.settings import ExperimentSettings, Settings
-from skate.tune._restoring import prepare_trial, read_all_trials, use_objects
+from skate.tune._restoring import prepare_trial, read_all_trials, storable_callbacks, use_objects
 from skate.tune._stopping import create_stopper
 from skate.tune._trainers import TrainerFunction, check_space, run_config_of
 from skate.tune._validation import (
@@ -349,6 +349,7 @@ class Tuner:
     def _write_settings(self, folder: ExperimentFolder) -> None:
         config, run = self._tune_config, copy.copy(self._run_config)
         run.storage_filesystem = None  # it may have credentials
+        run.callbacks = self._storable_callbacks
         settings = {
             "trainable": self._name,
             # The space is pickled on its own, so that the rest can be read where its objects cannot.
@@ -359,6 +360,10 @@ class Tuner:
             "run_config": run,
         }
         folder.write_settings(settings, config.metric, config.mode)
+
+    @functools.cached_property
+    def _storable_callbacks(self) -> list[Any]:
+        return storable_callbacks(self._run_config.callbacks or [])
 
     @functools.cached_property
     def _objects(self) -> ObjectTable:
@@ -410,7 +415,8 @@ class Tuner:
             scheduler,
             metric=config.metric,
             max_concurrent=config.max_concurrent_trials,
-            reuse_trainables=config.reuse_actors,
+            reuse_trainables=bool(config.reuse_actors),
+            reuse_workers=config.reuse_actors is not False,
             callbacks=list(self._run_config.callbacks or []),
         )
 

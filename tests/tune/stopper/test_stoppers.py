@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import math
+import pickle
+import time
 from typing import Any
 
 import cloudpickle
@@ -189,6 +191,16 @@ def test_time_between_saving_and_restoring_does_not_count() -> None:
     assert not restored.stop_all()
     restored._clock.now += 1
     assert restored.stop_all()
+
+
+def test_the_clock_of_the_time_module_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    stopper = TimeoutStopper(60)
+    monkeypatch.setattr(time, "monotonic", clock)
+    assert not stopper.stop_all()
+    clock.now += 60
+    assert pickle.loads(pickle.dumps(stopper)).stop_all() is False
+    assert stopper.stop_all()
 
 
 @pytest.mark.parametrize("timeout", ["60", None, True])

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from skate._engine.inline.methods import MethodCall, Methods
 
 DEFAULT_GROUP = ""
-KILLED = "The actor is dead: it was killed by `kill`."
+KILLED = "The actor is dead because it was killed by `kill`."
 EXITED = "The actor exited by exit_actor()."
 
 

@@ -62,7 +62,9 @@ class TuneController:
         )
         # A search that learns from results is asked as late as possible, and other schedulers stop waiting trials.
         self._queues_trials = (
-            isinstance(settings.search, BasicVariantGenerator) and type(settings.scheduler) is FIFOScheduler
+            settings.reuse_workers
+            and isinstance(settings.search, BasicVariantGenerator)
+            and type(settings.scheduler) is FIFOScheduler
         )
         self._reuse_actors = settings.reuse_trainables
         given = os.environ.get(_MAX_PENDING, "auto")
@@ -182,7 +184,7 @@ class TuneController:
 
     def _start_trials(self) -> None:
         limit = self._settings.max_concurrent or float("inf")
-        while len(self._running) < limit:
+        while len(self._running) + self._calls.stopping < limit:
             trial = self._settings.scheduler.choose_trial_to_run(self)
             if trial is None:
                 if len(self._pending) >= self._max_waiting or not self._create_trial():
@@ -333,9 +335,12 @@ class TuneController:
             self._start_elsewhere(self._waiting[worker])
 
     def _release(self, worker: Worker) -> None:
-        """Keep a worker whose trial has ended. A trial that waits for it starts."""
+        """Keep a worker whose trial has ended, if workers are reused. A trial that waits for it starts."""
         self._waiting.pop(worker, None)
-        self._pool.release(worker)
+        if self._settings.reuse_workers:
+            self._pool.release(worker)
+        else:
+            self._pool.discard(worker)
 
     def _stepped(self, running: RunningTrial, step: Step) -> None:
         trial = running.trial
@@ -435,10 +440,7 @@ class TuneController:
             self._discard(running.worker)
             return
         del self._running[trial]
-        if isinstance(error, RayTaskError) and not isinstance(error, RayActorError):
-            self._release(running.worker)
-        else:
-            self._discard(running.worker)
+        self._discard(running.worker)  # a failed trial may leave memory, threads or locks behind
         trial.num_failures += 1
         info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
         if trial.max_failures < 0 or trial.num_failures <= trial.max_failures:

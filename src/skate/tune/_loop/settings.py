@@ -117,6 +117,7 @@ class Settings:
         metric: The metric to optimize.
         max_concurrent: The maximum number of concurrent trials; None for no limit.
         reuse_trainables: Whether an instance of a class is kept for the next trial.
+        reuse_workers: Whether a worker is kept for the next trial.
         callbacks: Receive the events.
     """
 
@@ -126,6 +127,7 @@ class Settings:
     metric: str | None = None
     max_concurrent: int | None = None
     reuse_trainables: bool = False
+    reuse_workers: bool = True
     callbacks: Sequence[Callback] = field(default_factory=list)
 
     def state(self) -> dict[str, Any]:

@@ -233,6 +233,11 @@ class Calls:
         """Return whether a trial is in a step."""
         return any(kind is CallKind.STEP and owner is running for kind, owner in self._calls.values())
 
+    @property
+    def stopping(self) -> int:
+        """The number of trials that have been told to stop and have not stopped yet."""
+        return sum(kind is CallKind.STOP for kind, _ in self._calls.values())
+
     def take_ready(self, timeout: float) -> Iterator[tuple[CallKind, RunningTrial, Any]]:
         """Wait for a call to return. Remove and yield all calls that have returned, with their references.
 

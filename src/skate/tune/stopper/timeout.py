@@ -19,7 +19,7 @@ class TimeoutStopper(Stopper):
 
     Args:
         timeout: The time, in seconds or as a `timedelta`.
-        clock: A function that returns the time in seconds.
+        clock: A function that returns the time in seconds; by default `time.monotonic`.
 
     Raises:
         ValueError: `timeout` is neither a number nor a `timedelta`.
@@ -29,7 +29,7 @@ class TimeoutStopper(Stopper):
         self,
         timeout: float | datetime.timedelta,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         if isinstance(timeout, datetime.timedelta):
             timeout = timeout.total_seconds()
@@ -45,7 +45,8 @@ class TimeoutStopper(Stopper):
 
     def stop_all(self) -> bool:
         """Return whether the time has elapsed."""
-        now = self._clock()
+        # The default is looked up at each call, so that tests can replace the clock of the time module.
+        now = time.monotonic() if self._clock is None else self._clock()
         if self._checked_at is not None:
             self._left -= now - self._checked_at
         self._checked_at = now

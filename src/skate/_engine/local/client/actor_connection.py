@@ -192,7 +192,7 @@ class ActorLink:
     def killed(self) -> None:
         """Mark the actor as dead without waiting for the node, because this process killed it."""
         error = exceptions.ActorDiedError(
-            "The actor is dead: it was killed by `ray.kill`.", actor_id=self.actor.hex()
+            "The actor is dead because it was killed by `ray.kill`.", actor_id=self.actor.hex()
         )
         self.updated(m.ActorUpdate(self.actor, "DEAD", error=dumps(error)))
 

@@ -179,7 +179,7 @@ class Actors:
         if actor is None or actor.state is DEAD:
             return
         actor.no_restart = actor.no_restart or no_restart
-        reason = "The actor is dead: it was killed by `ray.kill`."
+        reason = "The actor is dead because it was killed by `ray.kill`."
         if not no_restart and actor.worker is None and actor.creation is not None:
             return  # it has no process yet, or is restarting already
         if no_restart or actor.worker is None:

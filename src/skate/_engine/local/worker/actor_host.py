@@ -314,13 +314,15 @@ class ActorHost:
             self._never_ran(incoming)  # it has not started, so its caller need not wait
             return
         context = incoming.context
+        children: list[bytes] = []
         if context is not None:
             context.cancelled = True
             if message.recursive:
-                for child in list(context.children):
-                    self._engine.cancel_by_id(child, force=False, recursive=True)
+                children = list(context.children)
         if incoming.task is not None:
             self._client.call_in_loop(incoming.loop, incoming.task.cancel)
+        for child in children:  # last: a call that waits for one should see that it was cancelled itself
+            self._engine.cancel_by_id(child, force=False, recursive=True)
 
     def activity(self, waiting: set[bytes]) -> Activity | None:
         """Return the actor's activity apart from the calls that wait; None while it runs code."""
