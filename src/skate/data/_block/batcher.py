@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from skate.data._block import tables
 
-
 Slice = tuple[pa.Table, int, int]  # a block, and the first and last row of a slice of it, exclusive
 
 

@@ -182,8 +182,7 @@ def _slices_to_numpy(slices: Iterable[Slice]) -> Iterator[tuple[int, dict[str, n
         batch = to_numpy(tables.slice_rows(others, start, stop))
         if texts:
             batch = {
-                name: texts[name][start:stop] if name in texts else batch[name]
-                for name in block.column_names
+                name: texts[name][start:stop] if name in texts else batch[name] for name in block.column_names
             }
         yield stop - start, batch
 

@@ -62,8 +62,10 @@ def _nested_to_ndarrays(items: list[Any]) -> list[Any]:
 
 
 def _text_to_ndarray(chunk: pa.Array) -> npt.NDArray[Any]:
-    shared = share_text(chunk)
-    return chunk.to_numpy(zero_copy_only=False) if shared is None else shared
+    strings = share_text(chunk)
+    if strings is None:
+        strings = chunk.to_numpy(zero_copy_only=False)
+    return strings
 
 
 def share_text(chunk: pa.Array) -> npt.NDArray[Any] | None:
@@ -78,7 +80,8 @@ def share_text(chunk: pa.Array) -> npt.NDArray[Any] | None:
         return None
     encoded = pc.dictionary_encode(chunk, null_encoding="encode")
     strings: npt.NDArray[Any] = encoded.dictionary.to_numpy(zero_copy_only=False)
-    return strings[encoded.indices.to_numpy()]
+    shared: npt.NDArray[Any] = strings[encoded.indices.to_numpy()]
+    return shared
 
 
 def values_repeat(sample_rows: int, distinct: int, rows: int) -> bool:
@@ -131,7 +134,8 @@ def _chunk_to_list(chunk: pa.Array) -> list[Any]:
     if pa.types.is_struct(type_):
         return _structs(chunk)
     if is_text(type_):
-        return _text_to_ndarray(chunk).tolist()
+        strings: list[Any] = _text_to_ndarray(chunk).tolist()
+        return strings
     if chunk.null_count == 0 and _is_native_to_numpy(type_):
         return chunk.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
     if _is_native_to_numpy(type_):
