@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skate.data._block import tensors
-from skate.data._block.kinds import is_extension, is_list, is_text
+from skate.data._block.kinds import is_extension, is_list, is_plain_number, is_text
 from skate.data._block.objects import PythonObjectType
 
 # With more fields, a dict literal is slower than a loop.
@@ -41,6 +41,8 @@ def to_ndarray(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     if is_text(column.type) and column.num_chunks:
         parts = [_text_to_ndarray(chunk) for chunk in column.chunks]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if column.num_chunks == 1 and is_plain_number(column.type) and column.null_count == 0:
+        return numbers_to_ndarray(column.chunk(0))
     if not is_extension(column.type):
         return column.to_numpy()  # type: ignore[no-any-return]  # pyarrow has no type information
     if column.num_chunks == 1:
@@ -59,6 +61,16 @@ def _nested_to_ndarrays(items: list[Any]) -> list[Any]:
     return [
         tensors.object_array(_nested_to_ndarrays(item)) if isinstance(item, list) else item for item in items
     ]
+
+
+def numbers_to_ndarray(chunk: pa.Array) -> npt.NDArray[Any]:
+    """Return numbers without nulls as a read-only view, as `pa.Array.to_numpy` does, which would import pandas."""
+    dtype = np.dtype(chunk.type.to_pandas_dtype())
+    if not len(chunk):
+        return np.empty(0, dtype)
+    array = np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize)
+    array.flags.writeable = False
+    return array
 
 
 def _text_to_ndarray(chunk: pa.Array) -> npt.NDArray[Any]:
