@@ -148,6 +148,8 @@ def _chunk_to_list(chunk: pa.Array) -> list[Any]:
     if is_text(type_):
         strings: list[Any] = _text_to_ndarray(chunk).tolist()
         return strings
+    if chunk.null_count == 0 and is_plain_number(type_):
+        return numbers_to_ndarray(chunk).tolist()
     if chunk.null_count == 0 and _is_native_to_numpy(type_):
         return chunk.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
     if _is_native_to_numpy(type_):

@@ -11,6 +11,9 @@ import math
 import time
 from collections.abc import Callable
 
+import pyarrow as pa
+
+import skate
 from skate.data._exec import interruption as interruptions
 from skate.data._exec.drivers.workers import WorkerDriver
 from skate.data._exec.items import Item, fetch_rows
@@ -19,6 +22,7 @@ from skate.data._exec.tasks import Blocks, OnMade, Task
 from skate.data._exec.worker import produce
 
 IN_PROCESS_SECONDS = 0.25  # work for this long before considering workers
+SHARE_IN_SESSION = 0.4  # work for this share of that time if a session exists, in which workers start sooner
 MIN_SAVED_SECONDS = 0.5  # time that workers must save, because they have to start and to import Arrow
 TASK_OVERHEAD_SECONDS = 0.001  # cost of a remote task for this process: many tiny tasks are faster in-process
 
@@ -26,7 +30,7 @@ TASK_OVERHEAD_SECONDS = 0.001  # cost of a remote task for this process: many ti
 StartWorkers = Callable[[list[Instruction], dict[Task, Blocks]], WorkerDriver]
 
 
-def saves_time(worked: float, tasks: int, left: int, cpus: float) -> bool:
+def saves_time(worked: float, tasks: int, left: int, cpus: float, has_session: bool = False) -> bool:
     """Return whether workers would end the remaining tasks sooner.
 
     Args:
@@ -34,11 +38,12 @@ def saves_time(worked: float, tasks: int, left: int, cpus: float) -> bool:
         tasks: Number of tasks it has worked on.
         left: Number of tasks that have not begun.
         cpus: Number of processors for workers.
+        has_session: Whether workers can start without starting a session.
 
     >>> saves_time(1.0, 1, left=1, cpus=16), saves_time(1.0, 1, left=2, cpus=16)
     (False, True)
     """
-    if worked <= IN_PROCESS_SECONDS or left < 1:
+    if worked <= IN_PROCESS_SECONDS * (SHARE_IN_SESSION if has_session else 1):
         return False
     each = worked / max(1, tasks)
     on_workers = each * math.ceil(left / max(1, min(left, int(cpus)))) + TASK_OVERHEAD_SECONDS * left
@@ -74,6 +79,9 @@ class InProcessDriver:
         self._ended = 0
         self._error: Exception | None = None
         self._queue(scheduler.begin())
+        if scheduler.tasks_left:
+            # Arrow imports pandas with its first list; tasks would seem to take long otherwise.
+            pa.array([None])
 
     def next(self) -> Item | None:
         """Return the next item, or None at the end or when workers have taken over; run tasks meanwhile."""
@@ -107,11 +115,14 @@ class InProcessDriver:
                 self._error = error
 
     def _takes_long(self) -> bool:
+        left = self.scheduler.tasks_left + len(self._to_start)
+        if not left:
+            return False
         worked = self._worked
         if self._work_began is not None:
             worked += time.perf_counter() - self._work_began
-        left = self.scheduler.tasks_left + len(self._to_start)
-        return saves_time(worked, self._ended + len(self._open), left, self._cpus)
+        tasks = self._ended + len(self._open)
+        return saves_time(worked, tasks, left, self._cpus, skate.is_initialized())
 
     def close(self) -> None:
         """Close all open tasks."""
