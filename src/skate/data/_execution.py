@@ -22,8 +22,9 @@ from skate.data._exec.operators import Operator
 from skate.data._exec.progress import PlanProgress
 from skate.data._exec.run_description import RunDescription, operator_names
 from skate.data._exec.run_spans import RunSpans
-from skate.data._exec.scheduler import Scheduler
-from skate.data._exec.tasks import Task
+from skate.data._exec.scheduler import Instruction, Scheduler
+from skate.data._exec.tasks import Blocks, Task
+from skate.data._exec.worker import as_task_error
 from skate.data._plan import estimates, nodes, relational
 from skate.data._plan.optimizer import optimize
 from skate.data._plan.planner import Planner
@@ -146,7 +147,8 @@ class Execution:
         self._idle_times = IdleTimes(scheduler, self.stats)
         self._spans = RunSpans.start(self.name or operator_names(self.stats))
         if in_process:
-            self._driver = InProcessDriver(scheduler, self._made)
+            workers = _limits(self.context, cpus, in_process=False).cpus
+            self._driver = InProcessDriver(scheduler, self._made, workers, self._start_workers)
         elif threads:
             self._driver = ThreadDriver(scheduler, self._made, 2 * relational.max_source_bytes(self.context))
         else:
@@ -193,14 +195,26 @@ class Execution:
             item = driver.next()
         except Exception as error:  # raise it as a worker would
             raise as_task_error(error, "data") from None
-        if item is None and not driver.scheduler.finished:
-            scheduler, instructions = driver.hand_over()
-            scheduler.limits = _limits(self.context, _count_cpus(needs_session=True), in_process=False)
-            self._driver = WorkerDriver(scheduler, self._made, instructions, self._spans)
-            if self._record is not None and not self._record.is_open:  # the session has just started
-                self._begin_record()
-            return self._driver.next()
-        return item
+        if isinstance(driver, InProcessDriver):
+            if driver.workers is None:
+                return item
+            self._driver = driver.workers
+        elif item is None and not driver.scheduler.finished:
+            self._driver = self._start_workers(driver.hand_over(), {})
+        else:
+            return item
+        return self._driver.next()
+
+    def _start_workers(self, instructions: list[Instruction], own: dict[Task, Blocks]) -> WorkerDriver:
+        """Return the driver that continues on workers, given pending instructions and tasks begun in this thread."""
+        scheduler = self.scheduler
+        limits = _limits(self.context, _count_cpus(needs_session=True), in_process=False)
+        driver = WorkerDriver(
+            scheduler, self._made, [*instructions, *scheduler.resize(limits)], self._spans, own
+        )
+        if self._record is not None and not self._record.is_open:  # the session has just started
+            self._begin_record()
+        return driver
 
     def _is_small(self) -> bool:
         """Return whether the plan is small enough to run in this process, and no function needs a worker."""
@@ -239,13 +253,6 @@ class Execution:
 
 def _has_class(node: Any) -> bool:
     return hasattr(node, "udf") and node.udf.is_class
-
-
-def as_task_error(error: Exception, name: str) -> Exception:
-    """Return an error of this process in the form in which `skate.get` raises it."""
-    if isinstance(error, RayTaskError):
-        return error
-    return RayTaskError.from_exception(name, error).as_instanceof_cause()
 
 
 def _count_cpus(*, needs_session: bool) -> float:

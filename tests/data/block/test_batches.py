@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from skate.data._block import batches, schemas
+from skate.data._block import batcher, batches, schemas, values
 from skate.data._block.errors import (
     BatchTypeError,
     ColumnLengthsError,
@@ -279,3 +279,90 @@ def test_mixed_types_are_named_with_their_first_rows(values: Any, message: str) 
 def test_an_unknown_format_is_an_error_that_lists_the_known() -> None:
     with pytest.raises(ValueError, match=r"batch_format is 'jax', .* 'numpy', 'pandas', 'pyarrow'"):
         batches.to_batch(pa.table({}), "jax")
+
+
+WORDS = [f"word {number % 7}" for number in range(2000)]
+
+
+def test_text_that_repeats_is_converted_once_per_value() -> None:
+    array = batches.to_batch(pa.table({"x": WORDS}), "numpy")["x"]
+    assert array.tolist() == WORDS
+    assert len(set(map(id, array))) == 7
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+@pytest.mark.parametrize("distinct", [3, 2000])
+def test_text_is_the_same_whether_it_repeats_or_not(kind: pa.DataType, distinct: int) -> None:
+    column = pa.array([None if row % 5 == 0 else str(row % distinct) for row in range(2000)]).cast(kind)
+    sliced = pa.chunked_array([column.slice(3, 1500), column])
+    for each in (sliced, pa.chunked_array([column]), pa.chunked_array([column.slice(100)])):
+        assert values.to_ndarray(each).tolist() == each.to_pylist() == values.to_list(each)
+
+
+def text_and(returned: Any) -> tuple[pa.Table, Any]:
+    """Return a block of text, and what becomes of a batch of it that a function has changed."""
+    block = pa.table({"x": pa.array(WORDS)})
+    batch = batches.to_batch(block, "numpy")
+    given = batches.GivenText(block, batch)
+    return block, batches.to_block(returned(batch), given)
+
+
+def test_text_that_a_function_returns_unchanged_is_the_text_of_the_block() -> None:
+    block, made = text_and(lambda batch: {"again": batch["x"], "y": np.arange(2000)})
+    assert made["again"].to_pylist() == WORDS
+    assert made["again"].chunk(0).buffers()[2].address == block["x"].chunk(0).buffers()[2].address
+
+
+def test_text_that_a_function_changes_in_place_is_converted() -> None:
+    def change(batch: dict[str, Any]) -> dict[str, Any]:
+        batch["x"][1] = "changed"
+        return batch
+
+    _, made = text_and(change)
+    assert made["x"].to_pylist() == [WORDS[0], "changed", *WORDS[2:]]
+
+
+def test_text_that_a_function_replaces_by_equal_text_of_another_shape_is_converted() -> None:
+    def cut(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"x": batch["x"][::2]}
+
+    _, made = text_and(cut)
+    assert made["x"].to_pylist() == WORDS[::2]
+
+
+@pytest.mark.parametrize(
+    "column", [pa.array([None, None], pa.string()), pa.array(["a"]).cast(pa.large_string())]
+)
+def test_text_of_another_type_than_arrow_gives_it_is_converted(column: pa.Array) -> None:
+    block = pa.table({"x": column})
+    batch = batches.to_batch(block, "numpy")
+    assert batches.to_block(batch, batches.GivenText(block, batch)).schema == batches.to_block(batch).schema
+
+
+@pytest.mark.parametrize("size", [1, 300, 1999, 5000, None])
+@pytest.mark.parametrize("format", ["numpy", "pyarrow", "pandas"])
+def test_slices_are_converted_as_blocks_are(size: int | None, format: str) -> None:
+    numbers = [None if row % 700 == 0 else row for row in range(2000)]
+    block = pa.table({"x": WORDS, "n": numbers, "other": list(map(str, range(2000)))})
+    blocks = [block.slice(0, 50), block, block.slice(7)]
+    found = list(batches.slices_to_batches(batcher.batch_slices(iter(blocks), size), format))
+    wanted = [(len(cut), batches.to_batch(cut, format)) for cut in batcher.batch_blocks(iter(blocks), size)]
+    assert [rows for rows, _ in found] == [rows for rows, _ in wanted]
+    for (_, left), (_, right) in zip(found, wanted, strict=True):
+        assert list(left) == list(right) if format != "pyarrow" else left == right
+        if format == "numpy":
+            for name in left:
+                np.testing.assert_array_equal(left[name], right[name])
+                assert left[name].dtype == right[name].dtype
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u2", "i4", "u8", "f2", "f4", "f8"])
+def test_numbers_are_views_that_cannot_be_changed(dtype: str) -> None:
+    array = np.arange(10).astype(dtype)
+    block = batches.to_block({"x": array}).slice(2, 5)
+    made = batches.to_batch(block, "numpy")["x"]
+    assert made.dtype == array.dtype
+    assert made.tolist() == [2, 3, 4, 5, 6]
+    assert not made.flags.writeable
+    assert np.shares_memory(made, array)
+    assert block.schema.field("x").type == pa.from_numpy_dtype(array.dtype)

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import skate
 from skate.data import DataContext
-from skate.data._exec.drivers.inprocess import InProcessDriver
-from skate.data._exec.limits import Limits
-from skate.data._exec.operators import Values
-from skate.data._exec.scheduler import Scheduler
+from skate.data._exec.drivers.inprocess import saves_time
+from skate.exceptions import RayTaskError
+from skate.util.state import list_workers
+
+PATIENCE = 60.0  # seconds after which something is wrong
 
 
 def busy(seconds: float) -> None:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
+
+
+def children_of(pid: int) -> set[int]:
+    return {child.pid for child in psutil.Process(pid).children(recursive=True)}
 
 
 def processes(dataset: Any) -> set[int]:
@@ -65,11 +74,107 @@ def test_a_plan_over_the_limit_runs_in_workers() -> None:
     skate.shutdown()
 
 
+def test_the_task_that_takes_long_ends_here_while_workers_run_the_others(tmp_path: Path) -> None:
+    program, seen = os.getpid(), tmp_path / "a worker has begun"
+
+    def slow(batch: dict[str, Any]) -> dict[str, Any]:
+        busy(0.1)
+        if os.getpid() != program:
+            seen.touch()
+        elif batch["id"][0] == 7:  # the last batch of the first block
+            deadline = time.monotonic() + PATIENCE
+            while not seen.exists():
+                assert time.monotonic() < deadline
+                busy(0.01)
+        return {"id": batch["id"], "pid": [os.getpid()]}
+
+    ds = skate.data.range(32, override_num_blocks=4).map_batches(slow, batch_size=1)
+    found = ds.take_all()
+    skate.shutdown()
+    assert [row["id"] for row in found] == list(range(32))
+    assert {row["pid"] for row in found[:8]} == {program}
+    assert program not in {row["pid"] for row in found[8:]}
+
+
+def test_an_error_of_the_task_that_ends_here_is_that_of_a_worker() -> None:
+    def fail_late(batch: dict[str, Any]) -> dict[str, Any]:
+        busy(0.1)
+        if batch["id"][0] == 7:
+            raise KeyError("seven")
+        return batch
+
+    ds = skate.data.range(32, override_num_blocks=4).map_batches(fail_late, batch_size=1)
+    with pytest.raises(KeyError, match="seven") as caught:
+        ds.take_all()
+    skate.shutdown()
+    assert isinstance(caught.value, RayTaskError)
+
+
+def test_rows_that_are_enough_end_the_task_that_began_here() -> None:
+    def slow(batch: dict[str, Any]) -> dict[str, Any]:
+        busy(0.1)
+        return batch
+
+    ds = skate.data.range(64, override_num_blocks=4).map_batches(slow, batch_size=1).limit(20)
+    assert [row["id"] for row in ds.take_all()] == list(range(20))
+    skate.shutdown()
+
+
 @pytest.mark.parametrize(
-    ("seconds", "tasks", "left", "leaves"), [(1, 2000, 9000, False), (1, 100, 200, True)]
+    ("worked", "tasks", "left", "cpus", "expected"),
+    [
+        (0.2, 1, 100, 16, False),  # it may be done soon
+        (5.0, 1, 0, 16, False),
+        (5.0, 1, 1, 16, False),  # one task is no faster on a worker
+        (5.0, 1, 2, 1, False),  # one worker runs one task at a time
+        (5.0, 1, 2, 2, True),
+        (1.0, 2000, 9000, 2, False),  # to send a tiny task costs more than to run it
+        (1.0, 100, 200, 2, True),
+        (0.3, 0, 20, 2, True),
+    ],
 )
-def test_many_tiny_tasks_are_not_worth_sending(seconds: float, tasks: int, left: int, leaves: bool) -> None:
-    driver = InProcessDriver(Scheduler(Values("Input", []), Limits(cpus=1, bytes=1), 1), lambda *_: True)
-    driver._worked, driver._ended = seconds, tasks
-    driver._to_start = [object()] * left  # type: ignore[list-item]  # only how many there are matters
-    assert driver._takes_long() is leaves
+def test_workers_take_over_if_they_end_the_rest_sooner(
+    worked: float, tasks: int, left: int, cpus: float, expected: bool
+) -> None:
+    assert saves_time(worked, tasks, left, cpus) is expected
+
+
+def test_workers_of_a_session_take_over_sooner() -> None:
+    assert not saves_time(0.2, 1, 100, 16)
+    assert saves_time(0.2, 1, 100, 16, has_session=True)
+
+
+@pytest.mark.parametrize("cpus", [2, 16])
+def test_a_small_plan_starts_no_process(cpus: int) -> None:
+    skate.init(num_cpus=cpus)
+    try:
+        before = children_of(os.getpid())
+        skate.data.range(10_000).map_batches(lambda batch: {"double": 2 * batch["id"]}).count()
+        assert children_of(os.getpid()) == before
+    finally:
+        skate.shutdown()
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_plan_starts_no_more_workers_than_it_has_blocks() -> None:
+    skate.init(num_cpus=16)
+    try:
+        DataContext.get_current().small_plan_bytes = -1
+        before = {row.worker_id for row in list_workers()}
+        found = processes(skate.data.range(80, override_num_blocks=4).map(lambda row: {"pid": os.getpid()}))
+        started = {row.worker_id for row in list_workers()} - before
+        assert 1 <= len(found) <= len(started) <= 4
+    finally:
+        skate.shutdown()
+
+
+def test_importing_datasets_and_a_plan_over_numbers_import_no_pandas() -> None:
+    program = (
+        "import sys, skate.data\n"
+        "rows = skate.data.range(10).map_batches(lambda batch: {'half': batch['id'] / 2})\n"
+        "assert [batch['half'].sum() for batch in rows.iter_batches(batch_size=None)] == [22.5]\n"
+        "assert 'pandas' not in sys.modules\n"
+        "from skate.data.extensions import TensorArray\n"
+        "assert 'pandas' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

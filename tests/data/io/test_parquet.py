@@ -11,6 +11,7 @@ import pytest
 
 from skate.data._block import tensors
 from skate.data._block.objects import from_objects
+from skate.data._io import parquet_rows
 from skate.data._io.parquet import ParquetDatasource
 from skate.data._io.parquet_sink import ParquetDatasink
 from skate.data._io.pickled_columns import ALLOW_PICKLED
@@ -75,6 +76,41 @@ def test_strings_that_a_dictionary_hides_do_not_make_huge_blocks(tmp_path: Path)
     sizes = [block.nbytes for block in task()]
     assert sum(sizes) > 200_000_000
     assert max(sizes) < 150 << 20
+
+
+@pytest.mark.parametrize("batch_size", [None, 7])
+def test_text_that_repeats_is_decoded_to_text(
+    tmp_path: Path, batch_size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [None if row % 11 == 0 else f"word {row % 5}" for row in range(1000)]
+    table = pa.table(
+        {
+            "few": words,
+            "many": [f"{row:06}" for row in range(1000)],
+            "bytes": pa.array(words).cast(pa.binary()),
+            "large": pa.array(words).cast(pa.large_string()),
+            "coded": pa.array(words).dictionary_encode(),
+            "list": [[word] for word in words],
+        }
+    )
+    pq.write_table(table, tmp_path / "words.parquet", row_group_size=300)
+    monkeypatch.setattr(parquet_rows, "_MAX_DICTIONARY_BYTES", 1000)
+    found = pa.concat_tables(blocks(ParquetDatasource(str(tmp_path), batch_size=batch_size)))
+    assert found.schema == table.schema
+    assert found.combine_chunks() == table.combine_chunks()
+    parquet, repeating = parquet_rows.open_file(pa.OSFile(str(tmp_path / "words.parquet")), [0], {})
+    parquet.close()
+    assert repeating == {"few"}
+
+
+def test_text_that_a_dictionary_hides_is_decoded_to_chunks_with_valid_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parquet_rows, "_MAX_TEXT_BYTES", 50)
+    words = 10 * ["a word", None, "two"]
+    chunks = list(parquet_rows._decode_chunk(pa.array(words).dictionary_encode()))
+    assert [word for chunk in chunks for word in chunk.to_pylist()] == words
+    assert {len(chunk) for chunk in chunks} == {8, 6}
 
 
 def test_columns_are_read_in_the_order_in_which_they_are_named(one_file: Path) -> None:

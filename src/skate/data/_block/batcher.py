@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from skate.data._block import tables
 
+Slice = tuple[pa.Table, int, int]  # a block, and the first and last row of a slice of it, exclusive
+
 
 def batch_blocks(
     blocks: Iterable[pa.Table], batch_size: int | None, *, drop_last: bool = False
@@ -26,13 +28,21 @@ def batch_blocks(
     Raises:
         ValueError: `batch_size` is less than 1.
     """
+    slices = batch_slices(blocks, batch_size, drop_last=drop_last)
+    return (tables.slice_rows(block, start, stop) for block, start, stop in slices)
+
+
+def batch_slices(
+    blocks: Iterable[pa.Table], batch_size: int | None, *, drop_last: bool = False
+) -> Iterator[Slice]:
+    """Yield the same batches as `batch_blocks`, as slices; batches of one block refer to the same object."""
     _check_size("batch_size", batch_size)
-    return _batch_blocks(blocks, batch_size, drop_last)
+    return _batch_slices(blocks, batch_size, drop_last)
 
 
-def _batch_blocks(blocks: Iterable[pa.Table], batch_size: int | None, drop_last: bool) -> Iterator[pa.Table]:
+def _batch_slices(blocks: Iterable[pa.Table], batch_size: int | None, drop_last: bool) -> Iterator[Slice]:
     if batch_size is None:
-        yield from (block for block in blocks if block.num_rows)
+        yield from ((block, 0, block.num_rows) for block in blocks if block.num_rows)
         return
     waiting: deque[pa.Table] = deque()
     waiting_rows = 0
@@ -44,20 +54,20 @@ def _batch_blocks(blocks: Iterable[pa.Table], batch_size: int | None, drop_last:
             waiting_rows += start
             if waiting_rows < batch_size:
                 continue
-            yield tables.concat(list(waiting))
+            yield tables.concat(list(waiting)), 0, batch_size
             waiting.clear()
             waiting_rows = 0
         if block.num_rows - start >= batch_size:
             # Slicing a table of many chunks visits each chunk: combine them once instead of for every batch.
             block = tables.combine(block)
         while block.num_rows - start >= batch_size:
-            yield tables.slice_rows(block, start, start + batch_size)
+            yield block, start, start + batch_size
             start += batch_size
         if start < block.num_rows:
             waiting.append(tables.slice_rows(block, start, block.num_rows))
             waiting_rows = block.num_rows - start
     if waiting and not drop_last:
-        yield tables.concat(list(waiting))
+        yield tables.concat(list(waiting)), 0, waiting_rows
 
 
 def shuffle_batches(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from skate.data._block import frames, schemas, values
+from skate.data._block import frames, schemas, tables, values
+from skate.data._block.batcher import Slice
 from skate.data._block.casts import cast
 from skate.data._block.columns import to_column
 from skate.data._block.errors import BatchTypeError, ColumnLengthsError
@@ -20,12 +21,13 @@ _ALLOWED = "a dict of columns ({'x': array}), a pandas or Polars DataFrame, or a
 BATCH_FORMATS = ("default", "numpy", "pandas", "pyarrow", "polars", None)
 
 
-def to_block(batch: Any) -> pa.Table:
+def to_block(batch: Any, given: GivenText | None = None) -> pa.Table:
     """Return a batch as a block, without a copy where Arrow can use the memory.
 
     Args:
         batch: A dict with a list or an array per column, a pandas or Polars DataFrame, or a pyarrow Table or
             RecordBatch.
+        given: The text that the function which returned the batch has received.
 
     Raises:
         BatchTypeError: The batch has another type, or a column is not a sequence.
@@ -42,7 +44,7 @@ def to_block(batch: Any) -> pa.Table:
     if isinstance(batch, pa.RecordBatch):
         return _from_table(pa.Table.from_batches([batch]))
     if isinstance(batch, Mapping):
-        return _from_mapping(batch)
+        return _from_mapping(batch, given)
     if frames.is_pandas(batch):
         return _from_table(frames.from_pandas(batch))
     if frames.is_polars(batch):
@@ -61,16 +63,67 @@ def _from_table(table: pa.Table) -> pa.Table:
     return table
 
 
-def _from_mapping(batch: Mapping[Any, Any]) -> pa.Table:
+def _from_mapping(batch: Mapping[Any, Any], given: GivenText | None) -> pa.Table:
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
     for name, column in batch.items():
         if not isinstance(name, str):
             raise BatchTypeError(f"column name {name!r}", type(name).__qualname__, "a string")
-        columns[name] = to_column(column, name)
+        known = None if given is None else given.find(column)
+        columns[name] = to_column(column, name) if known is None else known
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise ColumnLengthsError(lengths)
     return _from_table(pa.Table.from_arrays(list(columns.values()), names=list(columns)))
+
+
+class GivenText:
+    """The text columns of a block that a function has received as ndarrays.
+
+    A function often returns columns that it does not change. Their strings need no conversion back to Arrow.
+
+    Args:
+        block: The block.
+        batch: The batch that was made from it.
+    """
+
+    def __init__(self, block: pa.Table, batch: Any) -> None:
+        self._known: dict[int, tuple[Any, Any, pa.ChunkedArray]] = {}
+        if not isinstance(batch, dict):
+            return
+        for field, column in zip(block.schema, block.columns, strict=True):
+            # Arrow would give the strings another type than these, or none at all.
+            if field.type in _PLAIN_TEXT and column.null_count < len(column):
+                array = batch[field.name]
+                # The copy keeps the strings alive, so that no other object can have the address of one.
+                self._known[id(array)] = array, array.copy(), column
+
+    def find(self, column: Any) -> pa.ChunkedArray | None:
+        """Return the column of the block if an ndarray has been made from it and holds the same strings."""
+        array, before, known = self._known.get(id(column), (None, None, None))
+        if array is None or array.shape != before.shape or array.dtype != before.dtype:
+            return None
+        return known if np.array_equal(_addresses(array), _addresses(before)) else None
+
+
+_PLAIN_TEXT = frozenset({pa.string(), pa.binary()})
+
+
+class _Addresses:
+    """Shows NumPy the addresses of the objects in a one-dimensional array."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        address, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": np.dtype(np.intp).str,
+            "shape": array.shape,
+            "strides": array.strides,
+            "data": (address, True),
+        }
+
+
+def _addresses(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.asarray(_Addresses(array))
 
 
 def to_batch(block: pa.Table, batch_format: str | None, *, writable: bool = False) -> Any:
@@ -106,3 +159,36 @@ def to_numpy(block: pa.Table, *, writable: bool = False) -> dict[str, np.ndarray
     if writable:
         return {name: array if array.flags.writeable else array.copy() for name, array in arrays.items()}
     return arrays
+
+
+def slices_to_batches(slices: Iterable[Slice], batch_format: str | None) -> Iterator[tuple[int, Any]]:
+    """Yield the number of rows and the batch of each slice of a block."""
+    if batch_format in {"numpy", "default"}:
+        yield from _slices_to_numpy(slices)
+        return
+    for block, start, stop in slices:
+        yield stop - start, to_batch(tables.slice_rows(block, start, stop), batch_format)
+
+
+def _slices_to_numpy(slices: Iterable[Slice]) -> Iterator[tuple[int, dict[str, np.ndarray[Any, Any]]]]:
+    """Convert slices to dicts of ndarrays; text in which values repeat is converted once for a block."""
+    current: pa.Table | None = None
+    texts: dict[str, np.ndarray[Any, Any]] = {}
+    for block, start, stop in slices:
+        if block is not current:
+            current = block
+            texts = _shared_texts(block) if stop - start < block.num_rows else {}
+            others = block.drop_columns(list(texts)) if texts else block
+        batch = to_numpy(tables.slice_rows(others, start, stop))
+        if texts:
+            batch = {
+                name: texts[name][start:stop] if name in texts else batch[name] for name in block.column_names
+            }
+        yield stop - start, batch
+
+
+def _shared_texts(block: pa.Table) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the text columns of a block in which values repeat, as ndarrays."""
+    columns = ((name, block.column(name)) for name in block.column_names)
+    found = {name: values.share_text(column.chunk(0)) for name, column in columns if column.num_chunks == 1}
+    return {name: array for name, array in found.items() if array is not None}

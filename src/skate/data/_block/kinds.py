@@ -16,6 +16,11 @@ def is_number(type_: pa.DataType) -> bool:
     return bool(is_.is_integer(type_) or is_.is_floating(type_) or is_.is_decimal(type_))
 
 
+def is_plain_number(type_: pa.DataType) -> bool:
+    """Return whether values are integers or floats, in memory as NumPy has them."""
+    return bool(is_.is_integer(type_) or is_.is_floating(type_))
+
+
 def is_string(type_: pa.DataType) -> bool:
     """Return whether values are text."""
     return bool(is_.is_string(type_) or is_.is_large_string(type_) or is_.is_string_view(type_))

@@ -167,7 +167,13 @@ def flat_values(array: npt.NDArray[Any]) -> pa.Array:
         raise pa.ArrowNotImplementedError("a tensor of Python objects")
     elif not dtype.isnative:
         array = array.astype(dtype.newbyteorder("="))
-    return pa.array(np.ascontiguousarray(array).reshape(-1))
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.kind in "iuf" and flat.dtype.isnative:
+        # The same as `pa.array`, which would import pandas.
+        return pa.Array.from_buffers(
+            pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(flat)], null_count=0
+        )
+    return pa.array(flat)
 
 
 def values_to_numpy(values: pa.Array) -> npt.NDArray[Any]:

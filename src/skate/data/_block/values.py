@@ -10,13 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skate.data._block import tensors
-from skate.data._block.kinds import is_extension, is_list, is_text
+from skate.data._block.kinds import is_extension, is_list, is_plain_number, is_text
 from skate.data._block.objects import PythonObjectType
 
 # With more fields, a dict literal is slower than a loop.
 _WIDEST_LITERAL = 64
+
+# The first rows of a text column, which tell whether its values repeat; shorter columns are converted value by value.
+_SAMPLE_ROWS = 256
+_MIN_ROWS_FOR_SHARING = 4 * _SAMPLE_ROWS
+_SHARED_TYPES = frozenset({pa.string(), pa.large_string(), pa.binary(), pa.large_binary()})
 
 _DATETIMES = ("s", "ms", "us")  # NumPy converts these to datetimes, but nanoseconds to integers
 
@@ -32,6 +38,11 @@ def to_ndarray(column: pa.ChunkedArray) -> npt.NDArray[Any]:
     if pa.types.is_dictionary(column.type):
         # pyarrow would replace a null with the last value of the dictionary.
         column = column.cast(column.type.value_type)
+    if is_text(column.type) and column.num_chunks:
+        parts = [_text_to_ndarray(chunk) for chunk in column.chunks]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    if column.num_chunks == 1 and is_plain_number(column.type) and column.null_count == 0:
+        return numbers_to_ndarray(column.chunk(0))
     if not is_extension(column.type):
         return column.to_numpy()  # type: ignore[no-any-return]  # pyarrow has no type information
     if column.num_chunks == 1:
@@ -50,6 +61,51 @@ def _nested_to_ndarrays(items: list[Any]) -> list[Any]:
     return [
         tensors.object_array(_nested_to_ndarrays(item)) if isinstance(item, list) else item for item in items
     ]
+
+
+def numbers_to_ndarray(chunk: pa.Array) -> npt.NDArray[Any]:
+    """Return numbers without nulls as a read-only view, as `pa.Array.to_numpy` does, which would import pandas."""
+    dtype = np.dtype(chunk.type.to_pandas_dtype())
+    if not len(chunk):
+        return np.empty(0, dtype)
+    array = np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize)
+    array.flags.writeable = False
+    return array
+
+
+def _text_to_ndarray(chunk: pa.Array) -> npt.NDArray[Any]:
+    strings = share_text(chunk)
+    if strings is None:
+        strings = chunk.to_numpy(zero_copy_only=False)
+    return strings
+
+
+def share_text(chunk: pa.Array) -> npt.NDArray[Any] | None:
+    """Convert text to an array in which equal values are one object; None if its values hardly repeat.
+
+    To find equal values costs less than half of creating a string for each.
+    """
+    if len(chunk) < _MIN_ROWS_FOR_SHARING or chunk.type not in _SHARED_TYPES:
+        return None
+    sample = chunk.slice(0, _SAMPLE_ROWS)
+    if not values_repeat(_SAMPLE_ROWS, pc.count_distinct(sample, mode="all").as_py(), len(chunk)):
+        return None
+    encoded = pc.dictionary_encode(chunk, null_encoding="encode")
+    strings: npt.NDArray[Any] = encoded.dictionary.to_numpy(zero_copy_only=False)
+    shared: npt.NDArray[Any] = strings[encoded.indices.to_numpy()]
+    return shared
+
+
+def values_repeat(sample_rows: int, distinct: int, rows: int) -> bool:
+    """Return whether a column is expected to have at most half as many distinct values as rows.
+
+    Among `n` values drawn from `d` equally frequent ones, about `n * n / 2d` are repetitions.
+
+    >>> values_repeat(256, 256, 100_000), values_repeat(256, 230, 100_000), values_repeat(256, 250, 4096)
+    (False, True, False)
+    """
+    repetitions = sample_rows - distinct
+    return sample_rows * sample_rows <= repetitions * rows
 
 
 def _extension_to_ndarray(chunk: pa.Array) -> npt.NDArray[Any]:
@@ -89,7 +145,12 @@ def _chunk_to_list(chunk: pa.Array) -> list[Any]:
         return _lists(chunk)
     if pa.types.is_struct(type_):
         return _structs(chunk)
-    if is_text(type_) or (chunk.null_count == 0 and _is_native_to_numpy(type_)):
+    if is_text(type_):
+        strings: list[Any] = _text_to_ndarray(chunk).tolist()
+        return strings
+    if chunk.null_count == 0 and is_plain_number(type_):
+        return numbers_to_ndarray(chunk).tolist()
+    if chunk.null_count == 0 and _is_native_to_numpy(type_):
         return chunk.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
     if _is_native_to_numpy(type_):
         return _numbers_with_nulls(chunk)

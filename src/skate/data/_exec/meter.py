@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,26 +16,34 @@ _PROC = os.path.exists("/proc/self/statm")
 
 
 class UserTime:
-    """Sums the time in user code: `with user_time: function(row)`."""
+    """Sums the time in user code: `with user_time: function(row)`.
 
-    __slots__ = ("_begun", "seconds")
+    Attributes:
+        seconds: The sum.
+        after: Called after each call of user code that has succeeded.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_begun", "after", "seconds")
+
+    def __init__(self, after: Callable[[], None] | None = None) -> None:
         self.seconds = 0.0
+        self.after = after
         self._begun = 0.0
 
     def __enter__(self) -> None:
         self._begun = time.perf_counter()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
         self.seconds += time.perf_counter() - self._begun
+        if self.after is not None and error is None:
+            self.after()
 
 
 class Meter:
     """The cost of the work of one task since the last reading."""
 
-    def __init__(self) -> None:
-        self.user = UserTime()
+    def __init__(self, after_user_code: Callable[[], None] | None = None) -> None:
+        self.user = UserTime(after_user_code)
         self.notes: dict[str, Any] = {}
         self._begun = time.perf_counter()
 
@@ -62,10 +70,10 @@ def current() -> Meter:
 
 
 @contextmanager
-def measure() -> Iterator[Meter]:
-    """Give the current thread a new meter within the context."""
+def measure(after_user_code: Callable[[], None] | None = None) -> Iterator[Meter]:
+    """Give the current thread a new meter within the context; call a function after each call of user code."""
     before = getattr(_of_thread, "meter", None)
-    meter = _of_thread.meter = Meter()
+    meter = _of_thread.meter = Meter(after_user_code)
     try:
         yield meter
     finally:

@@ -134,6 +134,11 @@ class Scheduler:
         member.handle = handle
         return self._advance()
 
+    def resize(self, limits: Limits) -> list[Instruction]:
+        """Replace the limits; return the instructions that the new ones allow."""
+        self.limits = limits
+        return self._advance()
+
     def take(self) -> tuple[Item | None, list[Instruction]]:
         """Return the next item for the consumer, or None if none is ready; the previous item counts as consumed."""
         self.in_use = 0

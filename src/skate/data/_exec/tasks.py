@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -64,6 +64,9 @@ class Task:
         """Bytes of the input of the task."""
         return sum(item.bytes for item in self.inputs)
 
+
+# The blocks of a task that runs in this process, each with its report.
+Blocks = Generator[tuple[pa.Table, Report], None, None]
 
 # Called for each block of a task; returns whether to pass the item to the scheduler.
 OnMade = Callable[[Task, Item, Report], bool]

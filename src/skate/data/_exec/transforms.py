@@ -174,10 +174,11 @@ class EachBatch:
         return batches.to_batch(block, self.format, writable=self.copies)
 
     def _call(self, function: Callable[[Any], Any], block: pa.Table) -> Iterator[pa.Table]:
-        given = self._to_batch(block)
+        batch = self._to_batch(block)
+        given = batches.GivenText(block, batch)
         user = meter.current().user
         with user:
-            made = function(given)
+            made = function(batch)
         if isinstance(made, Iterator):
             while True:
                 with user:
@@ -185,11 +186,11 @@ class EachBatch:
                 if each is _END:
                     return
                 # A generator may reuse its arrays for the next batch.
-                yield tables.deep_copy(batches.to_block(each))
+                yield tables.deep_copy(batches.to_block(each, given))
         elif self.udf.is_class:
-            yield tables.deep_copy(batches.to_block(made))  # an object may reuse its arrays too
+            yield tables.deep_copy(batches.to_block(made, given))  # an object may reuse its arrays too
         else:
-            yield batches.to_block(made)
+            yield batches.to_block(made, given)
 
     def _blocks(self, made: Any) -> Iterator[pa.Table]:
         for each in made if isinstance(made, list) else [made]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -15,9 +15,10 @@ from skate.data._block import tables
 from skate.data._exec import meter
 from skate.data._exec.failures import FailedRows
 from skate.data._exec.items import Report
-from skate.data._exec.tasks import Work
+from skate.data._exec.tasks import Blocks, Work
 from skate.data._kernels import threads
 from skate.data.context import DataContext
+from skate.exceptions import RayTaskError
 
 T = TypeVar("T")
 
@@ -39,10 +40,14 @@ Span = tuple[int, int]  # first row and number of rows
 
 
 def produce(
-    work: Work, argument: Any, blocks: Sequence[pa.Table], index: int
-) -> Iterator[tuple[pa.Table, Report]]:
-    """Run the work of a task; yield each block with its report."""
-    with meter.measure() as measured:
+    work: Work,
+    argument: Any,
+    blocks: Sequence[pa.Table],
+    index: int,
+    after_user_code: Callable[[], None] | None = None,
+) -> Blocks:
+    """Run the work of a task; yield each block with its report. Call a function after each call of user code."""
+    with meter.measure(after_user_code) as measured:
         for made in _in_context(work, work.run(argument, blocks, index)):
             if isinstance(made, FailedRows):
                 measured.notes["dead_letter"] = True
@@ -51,6 +56,13 @@ def produce(
                 block = tables.compact(made)
             yield block, _report(block, measured)
             measured.restart_clock()
+
+
+def as_task_error(error: Exception, name: str) -> Exception:
+    """Return an error of this process in the form in which `skate.get` raises it."""
+    if isinstance(error, RayTaskError):
+        return error
+    return RayTaskError.from_exception(name, error).as_instanceof_cause()
 
 
 def _in_context(work: Work, stream: Iterator[T]) -> Iterator[T]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from skate.data._block import batches, rows, tables
+from skate.data._block import batches, rows, tables, tensors
 from skate.data.block import BlockMetadata
 from skate.data.datasource import Datasource, ReadTask
 
@@ -114,7 +114,7 @@ def _count(start: int, stop: int, shape: tuple[int, ...] | None) -> Iterator[pa.
 def _numbers(start: int, stop: int, shape: tuple[int, ...] | None) -> pa.Table:
     numbers = np.arange(start, stop, dtype=np.int64)
     if shape is None:
-        return pa.table({"id": numbers})
+        return pa.table({"id": tensors.flat_values(numbers)})
     ones = np.ones(shape, dtype=np.int64)
     return batches.to_block({"data": numbers.reshape(-1, *(1,) * len(shape)) * ones[np.newaxis]})
 

@@ -306,31 +306,34 @@ class ParquetDatasource(FileBasedDatasource):
         schema = pa.schema([whole.field(name) for name in needed])
         values = {} if self._parser is None else self._parser(path)
         values = {key: value for key, value in values.items() if key in needed}
-        with (
-            self._filesystem.open_input_file(path) as source,
-            pq.ParquetFile(source, **{**self._buffering(run), **self._reader_args}) as parquet,
-        ):
-            pieces = parquet_rows.pieces(
-                parquet,
-                run.groups,
-                run.first_row,
-                columns=[name for name in needed if name in parquet.schema_arrow.names],
-                keep=functools.partial(parquet_rows.matching_groups, path, self._filesystem, filters=filters),
-                row_bytes=run.bytes / run.rows if run.rows else 0,
-                target=self._target,
-                batch_size=self._batch_size,
-                use_threads=self._use_threads,
-                trusted=self._trusted,
-            )
-            for first_row, block in pieces:
-                block = self._add_columns(block, path, values, first_row, needed)
-                block = schemas.conform(block, schema)
-                for expression in filters:
-                    block = block.filter(expression)
-                if output is not None or needed != whole.names:
-                    block = block.select(output if output is not None else needed)
-                block = parquet_rows.decode_tensors(block, self._tensor_columns)
-                yield block if self._block_udf is None else self._block_udf(block)
+        options = {**self._buffering(run), **self._reader_args}
+        with self._filesystem.open_input_file(path) as source:
+            parquet, repeating = parquet_rows.open_file(source, run.groups, options)
+            with parquet:
+                pieces = parquet_rows.pieces(
+                    parquet,
+                    run.groups,
+                    run.first_row,
+                    columns=[name for name in needed if name in parquet.schema_arrow.names],
+                    repeating=repeating,
+                    keep=functools.partial(
+                        parquet_rows.matching_groups, path, self._filesystem, filters=filters
+                    ),
+                    row_bytes=run.bytes / run.rows if run.rows else 0,
+                    target=self._target,
+                    batch_size=self._batch_size,
+                    use_threads=self._use_threads,
+                    trusted=self._trusted,
+                )
+                for first_row, block in pieces:
+                    block = self._add_columns(block, path, values, first_row, needed)
+                    block = schemas.conform(block, schema)
+                    for expression in filters:
+                        block = block.filter(expression)
+                    if output is not None or needed != whole.names:
+                        block = block.select(output if output is not None else needed)
+                    block = parquet_rows.decode_tensors(block, self._tensor_columns)
+                    yield block if self._block_udf is None else self._block_udf(block)
 
     def _buffering(self, run: _Run) -> dict[str, Any]:
         """Return the options for fetching: whole column chunks, or buffered streams if a chunk exceeds a few blocks."""

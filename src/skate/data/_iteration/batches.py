@@ -61,26 +61,32 @@ def iter_block_batches(
     numbers = counted and shuffle_buffer is not None
     if numbers:
         blocks = _add_row_numbers(blocks)
+    pairs: Iterator[tuple[Any, Any]]  # the rows of a batch, and the batch
     if shuffle_buffer is not None:
         cut = batcher.shuffle_batches(
             blocks, batch_size, shuffle_buffer, seed=shuffle_seed, drop_last=drop_last
         )
+        pairs = (_with_rows(block, batch_format, numbers) for block in cut)
     else:
-        cut = batcher.batch_blocks(blocks, batch_size, drop_last=drop_last)
+        slices = batcher.batch_slices(blocks, batch_size, drop_last=drop_last)
+        pairs = batches.slices_to_batches(slices, batch_format)
 
-    def prepare(block: pa.Table) -> Any:
-        rows: Any = block.num_rows
-        if numbers:
-            rows = block.column(_ROW_NUMBER).to_numpy()
-            block = block.drop_columns([_ROW_NUMBER])
-        batch = batches.to_batch(block, batch_format)
+    def prepare(rows: Any, batch: Any) -> Any:
         if finish is not None:
             batch = finish(batch)
         return (rows, batch) if counted else batch
 
-    if prefetch <= 0:
-        return (prepare(block) for block in cut)
-    return prefetch_values((prepare(block) for block in cut), prefetch)
+    prepared = (prepare(*pair) for pair in pairs)
+    return prepared if prefetch <= 0 else prefetch_values(prepared, prefetch)
+
+
+def _with_rows(block: pa.Table, batch_format: str | None, numbers: bool) -> tuple[Any, Any]:
+    """Return the rows of a batch, and the batch."""
+    rows: Any = block.num_rows
+    if numbers:
+        rows = block.column(_ROW_NUMBER).to_numpy()
+        block = block.drop_columns([_ROW_NUMBER])
+    return rows, batches.to_batch(block, batch_format)
 
 
 def _add_row_numbers(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:

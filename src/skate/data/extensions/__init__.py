@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from skate.data.extensions import tensor_extension
 from skate.data.extensions.object_extension import (
     ArrowPythonObjectArray,
     ArrowPythonObjectScalar,
@@ -14,9 +17,10 @@ from skate.data.extensions.tensor_extension import (
     ArrowVariableShapedTensorArray,
     ArrowVariableShapedTensorType,
     FixedShapeTensorType,
-    TensorArray,
-    TensorDtype,
 )
+
+if TYPE_CHECKING:
+    from skate.data.extensions._pandas import TensorArray, TensorDtype
 
 __all__ = [
     "ArrowPythonObjectArray",
@@ -31,3 +35,7 @@ __all__ = [
     "TensorArray",
     "TensorDtype",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(tensor_extension, name)

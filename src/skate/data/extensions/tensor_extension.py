@@ -6,7 +6,7 @@ Ray has three types for tensors of one shape; all of them create Arrow's own typ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 import pyarrow as pa
@@ -14,7 +14,9 @@ import pyarrow as pa
 from skate.data._block import columns
 from skate.data._block.tensors import VariableShapedTensorArray as ArrowVariableShapedTensorArray
 from skate.data._block.tensors import VariableShapedTensorType as ArrowVariableShapedTensorType
-from skate.data.extensions._pandas import TensorArray, TensorDtype
+
+if TYPE_CHECKING:
+    from skate.data.extensions._pandas import TensorArray, TensorDtype
 
 __all__ = [
     "ArrowTensorArray",
@@ -75,3 +77,12 @@ class ArrowTensorArray(metaclass=_ArrowArrayAlias):
         A one-dimensional array gives a plain column; arrays of different shapes give variable-shaped tensors.
         """
         return columns.to_column(arr, column_name or "")
+
+
+def __getattr__(name: str) -> Any:
+    """Import the classes that need pandas on their first use: pandas takes longer to import than all of Arrow."""
+    if name not in {"TensorArray", "TensorDtype"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from skate.data.extensions import _pandas
+
+    return getattr(_pandas, name)

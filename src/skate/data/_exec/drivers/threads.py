@@ -73,11 +73,11 @@ class ThreadDriver:
             if not self._make_next(self._own_task):
                 self._own_task = None
 
-    def hand_over(self) -> tuple[Scheduler, list[Instruction]]:
-        """Return the scheduler and its pending instructions, for another driver."""
+    def hand_over(self) -> list[Instruction]:
+        """Return the pending instructions, for another driver."""
         assert not self._open
         self._end_threads()
-        return self.scheduler, [Start(task) for task in self._to_start]
+        return [Start(task) for task in self._to_start]
 
     def close(self) -> None:
         """Stop all threads after their current block, and close the consumer's task."""

@@ -1,6 +1,7 @@
 """The worker driver: runs a plan on workers.
 
-A thread with an event loop starts tasks, reads their blocks, and reports events to the scheduler.
+A thread with an event loop starts tasks, reads their blocks, and reports events to the scheduler. If the plan began in
+the consumer's thread, the tasks that have begun there end there, while the consumer waits.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
 import skate
 from skate.data._exec import interruption as interruptions
 from skate.data._exec import meter
@@ -19,12 +22,13 @@ from skate.data._exec.items import Item, Report
 from skate.data._exec.operators import Operator
 from skate.data._exec.run_spans import RunSpans
 from skate.data._exec.scheduler import Cancel, Instruction, Resume, Scheduler, Start, StartActor, StopActor
-from skate.data._exec.tasks import OnMade, Task, Work
+from skate.data._exec.tasks import Blocks, OnMade, Task, Work
 from skate.data._exec.worker import (
     BACKPRESSURE_OBJECTS,
     HOST,
     WorkerActor,
     WorkHandle,
+    as_task_error,
     put_work,
     run_task,
     with_preloading,
@@ -32,7 +36,15 @@ from skate.data._exec.worker import (
 
 
 class WorkerDriver:
-    """Runs the tasks of a scheduler on workers; the consumer takes items from it."""
+    """Runs the tasks of a scheduler on workers; the consumer takes items from it.
+
+    Args:
+        scheduler: The scheduler.
+        on_made: Called for each block; returns whether to pass it to the scheduler.
+        instructions: The first instructions, if the plan has begun in this process.
+        spans: The spans of the run, if tracing is on.
+        own: The tasks that have begun in the consumer's thread.
+    """
 
     def __init__(
         self,
@@ -40,6 +52,7 @@ class WorkerDriver:
         on_made: OnMade,
         instructions: list[Instruction] | None = None,
         spans: RunSpans | None = None,
+        own: dict[Task, Blocks] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._on_made = on_made
@@ -53,6 +66,9 @@ class WorkerDriver:
         self._resumed: dict[Task, asyncio.Event] = {}
         self._work_handles: dict[int, tuple[WorkHandle, Work]] = {}
         self._functions: dict[tuple[Operator, bool], Any] = {}
+        self._own = own or {}
+        self._reported: set[Task] = set()  # own tasks with a block that the scheduler has not received yet
+        self._cancelled: set[Task] = set()  # own tasks whose results are not needed
         self._closed = False
         self._first = instructions
         self._thread = threading.Thread(target=self._run, name="skate-data", daemon=True)
@@ -61,11 +77,11 @@ class WorkerDriver:
     # ------------------------------------------------------------ consumer
 
     def next(self) -> Item | None:
-        """Wait for the next item; return None at the end."""
+        """Wait for the next item; return None at the end. Run own tasks meanwhile."""
         interruption = interruptions.current()
         interruption.register(self._changed)
-        with self._changed:
-            while True:
+        while True:
+            with self._changed:
                 interruption.check()
                 if self._error is not None:
                     raise self._error
@@ -74,7 +90,26 @@ class WorkerDriver:
                     self._loop.call_soon_threadsafe(self._perform, instructions)
                 if item is not None or self.scheduler.finished:
                     return item
-                self._changed.wait()
+                task = self._next_own()
+                if task is None:
+                    self._changed.wait()
+                    continue
+                blocks = self._own[task]
+            try:
+                made = next(blocks, None)
+            except Exception as error:  # raise it as a worker would
+                raise as_task_error(error, "data") from None
+            self.report_own(task, made)
+
+    def _next_own(self) -> Task | None:
+        """Return an own task that may create a block."""
+        waiting = self._reported | self._cancelled
+        return next((task for task in self._own if not task.paused and task not in waiting), None)
+
+    def report_own(self, task: Task, made: tuple[pa.Table, Report] | None) -> None:
+        """Report a block of an own task, or its end."""
+        self._reported.add(task)
+        self._loop.call_soon_threadsafe(self._handle_own, task, made)
 
     def close(self) -> None:
         """Stop all tasks and actors, and wait for the thread to end."""
@@ -84,6 +119,8 @@ class WorkerDriver:
         self._loop.call_soon_threadsafe(self._finish)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+        for blocks in self._own.values():
+            blocks.close()
 
     # ------------------------------------------------------------ event loop
 
@@ -128,6 +165,24 @@ class WorkerDriver:
             self._changed.notify_all()
         self._perform(instructions)
 
+    def _handle_own(self, task: Task, made: tuple[pa.Table, Report] | None) -> None:
+        """Handle a block of an own task, or its end."""
+        try:
+            if made is None:
+                with self._changed:
+                    del self._own[task]
+                self._report_event(self._ended, task)
+            else:
+                block, report = made
+                item = Item.of(block, report)
+                if self._on_made(task, item, report):
+                    self._report_event(self._made, task, item, report)
+        except Exception as error:  # the consumer raises it
+            self._fail(error)
+        with self._changed:
+            self._reported.discard(task)
+            self._changed.notify_all()
+
     def _perform(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             try:
@@ -141,9 +196,14 @@ class WorkerDriver:
             case Start(task):
                 generator = self._traced(task.operator.name, self._submit, task)
                 self._readers[task] = self._loop.create_task(self._read(task, generator))
+            case Resume(task) if task in self._own:
+                with self._changed:
+                    self._changed.notify_all()
             case Resume(task):
                 if task in self._resumed:
                     self._resumed[task].set()
+            case Cancel(task) if task in self._own:
+                self._cancelled.add(task)
             case Cancel(task):
                 reader = self._readers.get(task)
                 if reader is not None:
