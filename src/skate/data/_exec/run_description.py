@@ -119,12 +119,11 @@ class RunDescription:
             return {"state": "waiting", "backpressure": self._why_paused()}
         running = list(operator.running)
         paused = sum(task.paused and not task.ended for task in running)
-        return {
-            "state": "running" if status is OperatorStatus.ACTIVE else "waiting",
-            "backpressure": f"{paused} of {len(running)} tasks are paused: {self._why_paused()}"
-            if paused
-            else None,
-        }
+        if paused:
+            reason = f"{paused} of {len(running)} tasks are paused: {self._why_paused()}"
+        else:
+            reason = None if running or operator.waiting else "its input is not there yet"
+        return {"state": "running" if status is OperatorStatus.ACTIVE else "waiting", "backpressure": reason}
 
     def _why_paused(self) -> str:
         used, limits = self._scheduler.used, self._scheduler.limits
