@@ -18,7 +18,7 @@ export function measure(value: unknown): string {
     if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString(LOCALE);
     const size = Math.abs(value);
     if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2);
-    return String(Number(value.toPrecision(4)));
+    return value.toLocaleString(LOCALE, { maximumSignificantDigits: 4 });
   }
   return plain(value);
 }
@@ -55,9 +55,13 @@ export function duration(seconds: number | null | undefined): string {
   if (value < 1) return `${Number((value * 1e3).toPrecision(3))} ms`;
   if (value < 60) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
   const whole = Math.round(value);
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
-  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+  if (whole < 3600) return pair(Math.floor(whole / 60), "min", whole % 60, "s");
+  if (whole < 86400) return pair(Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min");
+  return pair(Math.floor(whole / 86400), "d", Math.floor((whole % 86400) / 3600), "h");
+}
+
+function pair(large: number, unit: string, small: number, smallUnit: string): string {
+  return small === 0 ? `${large} ${unit}` : `${large} ${unit} ${small} ${smallUnit}`;
 }
 
 export function milliseconds(value: number | null | undefined): string {
@@ -117,10 +121,16 @@ export function place(site: string): string {
 
 export function title(name: string): string {
   const text = words(name)
-    .replace(/\bid\b/g, "ID")
-    .replace(/\bpid\b/g, "PID")
+    .replace(/\b(id|ip|pid)\b/g, (found) => found.toUpperCase())
     .replace(/ ms$/, "");
   return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+/** Amounts of resources: `1 CPU, 0.5 GPU`. */
+export function resources(amounts: Record<string, unknown>): string {
+  return Object.entries(amounts)
+    .map(([name, amount]) => (name.includes("memory") ? `${bytes(Number(amount))} ${name}` : `${plain(amount)} ${name}`))
+    .join(", ");
 }
 
 export function plain(value: unknown): string {

@@ -69,6 +69,14 @@ def test_jobs_have_an_address_of_their_own(cli: Cli, monkeypatch: pytest.MonkeyP
     assert "is not the address of a Skate node" in cli("job", "submit", "--", "echo", "hello", status=1).err
 
 
+@pytest.mark.parametrize("command", ["list", "status", "logs", "stop", "delete"])
+def test_every_command_accepts_rays_options(cli: Cli, command: str) -> None:
+    cli("job", "submit", "--verbose", "--submission-id", "one", "--", "true")
+    given = () if command == "list" else ("one",)
+    options = ("--headers", "{}", "--verify", "false", "--log-style", "record", "--log-color", "false", "-v")
+    cli("job", command, *options, *given)
+
+
 def test_a_job_is_stopped_with_rays_option(cli: Cli) -> None:
     cli("job", "submit", "--no-wait", "--job-id", "long", "--", "sleep", "1000")
     assert "Stopped long" in cli("job", "stop", "--no-wait", "long").err

@@ -333,7 +333,8 @@ def _event(worker: int, index: object, name: str, start: float, end: float | Non
 
 def logs() -> Data:
     now = time.time()
-    names = ["worker-1.out", "worker-1.err", "worker-2.out", "node.log", "job-driver-raysubmit_1.log"]
+    job = f"job-driver-raysubmit_{make_id('FAILED')[:16]}.log"
+    names = ["worker-1.out", "worker-1.err", "worker-2.out", "node.log", job]
     return {
         "files": [
             {
@@ -346,6 +347,13 @@ def logs() -> Data:
             for index, name in enumerate(names)
         ]
     }
+
+
+def logs_after_a_write() -> Data:
+    """Return the logs when the oldest is written to, and a new one appears."""
+    files = logs()["files"]
+    written = files.pop() | {"size": 999, "modified": time.time() + 5}
+    return {"files": [written, *files, {**written, "name": "worker-9.out"}]}
 
 
 def log_lines(name: str) -> list[str]:
@@ -401,7 +409,8 @@ def _run(id: str, kind: str, name: str, status: str, age: float, length: float |
     started = time.time() - age
     ended = None if length is None else started + length
     facts = {"id": id, "kind": kind, "name": name, "status": status, "started": started, "ended": ended}
-    return {**facts, "pid": 41300, "summary": summary}
+    error = "RuntimeError: rank 2: loss is <i>nan</i> at iteration 14" if status == "FAILED" else None
+    return {**facts, "pid": 41300, "summary": summary, "error": error}
 
 
 def runs() -> list[Data]:
@@ -478,9 +487,6 @@ def _train_run(found: Data) -> Data:
             }
             for i in range(1, 4)
         ],
-        "error": "RuntimeError: rank 2: loss is <i>nan</i> at iteration 14"
-        if found["status"] == "FAILED"
-        else None,
     }
 
 

@@ -27,7 +27,7 @@ from tests.dashboard import fake_data
 STATIC = Path(__file__).parents[2] / "src/skate/dashboard/static"
 POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
 MILLION = 1_000_000  # of events that are no longer kept, in the scene "many"
-SCENES = ("busy", "empty", "ended", "restarted", "unauthorized", "many")
+SCENES = ("busy", "empty", "ended", "restarted", "unauthorized", "many", "written")
 
 
 class NotFoundError(Exception):
@@ -67,6 +67,8 @@ class Server:
 
     def _full(self, names: list[str], query: dict[str, list[str]]) -> Any:
         match names:
+            case ["logs"] if self.scene == "written":
+                return fake_data.logs_after_a_write()
             case ["overview" | "memory" | "serve" | "llm" | "logs" as name]:
                 return getattr(fake_data, name)()
             case ["timeline"]:
@@ -178,6 +180,7 @@ def make_app() -> Starlette:
             Route("/live", live),
             Route("/actions/llm/chat", chat, methods=["POST"]),
             Route("/actions/{path:path}", act, methods=["POST"]),
+            Route("/api/jobs/{id}/stop", act, methods=["POST"]),
             Route("/fake/actions", actions),
             Route("/fake/scene/{name}", scene, methods=["POST"]),
             Route("/{path:path}", page),

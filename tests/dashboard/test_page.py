@@ -14,6 +14,7 @@ import pytest
 
 from tests.browser import Page, open_browser
 from tests.conftest import LeakWatch
+from tests.contract.support import eventually
 from tests.dashboard import fake_data
 from tests.dashboard.accessibility import AXE, problems
 
@@ -193,10 +194,50 @@ def test_a_task_is_searched_filtered_opened_and_cancelled(page: Page, url: str) 
     assert actions(url) == []
     click_button(page, "Cancel", "[role=dialog]")
     page.wait_for("!document.querySelector('[role=dialog]').innerText.includes('Cancel this task?')")
-    assert actions(url) == [{"path": f"/actions/tasks/{task}/cancel"}]
+    eventually(lambda: actions(url) == [{"path": f"/actions/tasks/{task}/cancel"}], "the task is cancelled")
     page.press("Escape")
     page.wait_for("!document.querySelector('[role=dialog]')")
     assert page.run("location.pathname") == "/tasks"
+
+
+def test_the_counts_lead_to_the_tasks_that_they_count(page: Page, url: str) -> None:
+    page.open(url)
+    page.activate("main [aria-label='Tasks failed: 3']")
+    wait_for_text(page, "3 found", "[aria-label='All tasks']")
+    assert page.text("[aria-label=Filter] [aria-pressed=true]") == "Failed"
+
+
+def test_the_overview_shows_the_runs_and_why_one_failed(page: Page, url: str) -> None:
+    page.open(url)
+    wait_for_text(page, "loss is <i>nan</i> at iteration 14", "[aria-label=Runs]")
+    click_button(page, "TorchTrainer_first", "[aria-label=Runs]")
+    page.wait_for("location.pathname === '/train/train-1'")
+
+
+def test_a_job_is_stopped_and_its_log_is_one_click_away(page: Page, url: str) -> None:
+    done = len(actions(url))
+    running, failed = (f"raysubmit_{fake_data.make_id(status)[:16]}" for status in ("RUNNING", "FAILED"))
+    page.open(f"{url}/jobs/{running}")
+    click_button(page, "Stop", "[role=dialog]")
+    wait_for_text(page, "Stop this job?", "[role=dialog]")
+    click_button(page, "Stop", "[role=dialog]")
+    eventually(lambda: actions(url)[done:] == [{"path": f"/api/jobs/{running}/stop"}], "the job is stopped")
+    page.open(f"{url}/jobs/{failed}")
+    wait_for_text(page, "Job finished with exit code 1.", "[role=dialog]")
+    click_button(page, "Log", "[role=dialog]")
+    wait_for_text(page, f"INFO job-driver-{failed}.log shard 79", ".log-lines")
+
+
+def test_the_log_that_is_read_stays_when_others_are_written(page: Page, url: str) -> None:
+    names = "[...document.querySelectorAll('.log-files a span[title]')].map((each) => each.title)"
+    page.open(f"{url}/logs")
+    wait_for_text(page, "INFO worker-1.out shard 79", ".log-lines")
+    before = page.run(names)
+    set_scene(url, "written")
+    wait_for_text(page, "999 B", ".log-files")
+    assert page.run(names) == ["worker-9.out", *before]
+    wait_for_text(page, "INFO worker-1.out shard 79", ".log-lines")
+    assert page.text("[aria-current=true] span").startswith("worker-1.out")
 
 
 def test_an_error_of_a_task_is_shown_as_text(page: Page, url: str) -> None:

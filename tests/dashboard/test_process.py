@@ -140,6 +140,19 @@ def test_a_session_without_a_dashboard_has_no_url() -> None:
         assert skate.get_runtime_context().dashboard_url == ""
 
 
+def test_without_a_dashboard_nothing_of_it_is_imported_and_nothing_listens() -> None:
+    program = """
+import psutil, sys, skate
+skate.init(num_cpus=1, log_to_driver=False)
+skate.get(skate.remote(lambda: 1).remote())
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("starlette", "uvicorn") or "dashboard" in name))
+this = psutil.Process()
+print([each for process in (this, *this.children(recursive=True)) for each in process.net_connections("inet")])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n[]\n"
+
+
 def test_the_dashboard_of_a_killed_program_ends() -> None:
     program = """
 import os, skate

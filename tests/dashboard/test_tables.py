@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from starlette.routing import Route
 
 import skate
 from skate.util import placement_group
@@ -252,6 +253,21 @@ async def test_an_actor_is_killed_and_a_task_cancelled(page: Page) -> None:
     with pytest.raises(skate.exceptions.TaskCancelledError):
         skate.get(holding)
     await page.post("/actions/tasks/00/cancel", status=400)
+
+
+# What GET may ask for: each of these only reads.
+READING = {
+    "/state/{path:path}", "/state/logs/{name:path}/follow", "/live", "/metrics", "/{path:path}", "/api/version",
+    "/api/jobs/", "/api/jobs/{id}", "/api/jobs/{id}/logs", "/api/packages/{protocol}/{name}",
+}  # fmt: skip
+
+
+async def test_only_reading_is_done_with_get(page: Page) -> None:
+    routes = [each for each in page.dashboard._application().routes if isinstance(each, Route)]  # type: ignore[attr-defined]
+    assert {each.path for each in routes if "GET" in (each.methods or ())} == READING
+    for each in routes:
+        if each.path.startswith("/actions/"):
+            assert (await page.client.get(each.path)).status_code == 404
 
 
 async def test_metrics_of_all_processes_are_exported(page: Page) -> None:

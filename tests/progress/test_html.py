@@ -85,6 +85,13 @@ def test_a_result_shows_metrics_checkpoint_and_error(tmp_path: Path) -> None:
     assert str(tmp_path) in text
 
 
+def test_a_result_of_a_trial_shows_what_it_has_reported() -> None:
+    text = tune.Result({"pid": 4711, "date": "today", "loss": 0.5}, None, None, "/runs/one")._repr_html_()
+    assert "loss" in text
+    assert "4711" not in text
+    assert "today" not in text
+
+
 def test_results_of_trials_are_sorted_and_the_best_is_bold(session: Any, tmp_path: Path) -> None:
     def objective(config: dict[str, Any]) -> None:
         if config["a"] == 3:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import skate
-from skate.exceptions import RayTaskError, RuntimeEnvSetupError
+from skate.exceptions import RayError, RayTaskError, RuntimeEnvSetupError
 from skate.util import state
 from skate.util.placement_group import placement_group, remove_placement_group
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -101,6 +101,46 @@ def test_every_attempt_of_a_task_is_a_row(session: None) -> None:
     assert [row.attempt_number for row in rows] == [2, 1, 0]
     assert {row.state for row in rows} == {"FAILED"}
     assert {row.error_type for row in rows} == {"ValueError"}
+    assert all("raise ValueError" in (row.error_message or "") for row in rows)
+
+
+def test_the_row_of_a_failed_call_has_the_end_of_its_error(session: None) -> None:
+    @skate.remote(num_cpus=0)
+    class Broken:
+        def fail(self, size: int) -> None:
+            raise ValueError("x" * size + " on purpose")
+
+    broken = Broken.remote()
+    for size in (1, 1_000_000):
+        with pytest.raises(RayTaskError):
+            skate.get(broken.fail.remote(size))
+    rows = [row for row in state.list_tasks(detail=True) if row.name == "Broken.fail"]
+    assert [row.error_type for row in rows] == ["ValueError"] * 2
+    assert all(str(row.error_message).endswith(" on purpose") for row in rows)
+    assert all(len(str(row.error_message)) < 3000 for row in rows)
+
+
+def test_a_task_that_did_not_run_says_why_it_failed(session: None) -> None:
+    @skate.remote
+    def fails(*_: Any) -> None:
+        raise ValueError("on purpose")
+
+    @skate.remote
+    def ends_its_process() -> None:
+        os._exit(3)
+
+    argument = fails.remote()
+    failed = [fails.options(name="after").remote(argument), ends_its_process.options(max_retries=0).remote()]
+    for reference in failed:
+        with pytest.raises(RayError):
+            skate.get(reference)
+    after, crashed = map(state.get_task, failed)
+    assert isinstance(after, TaskState)
+    assert isinstance(crashed, TaskState)
+    assert after.error_type == "RayTaskError"
+    assert argument.hex() in str(after.error_message)
+    assert crashed.error_type == "WorkerCrashedError"
+    assert "3" in str(crashed.error_message)
 
 
 def test_a_child_knows_its_parent(session: None) -> None:

@@ -11,6 +11,7 @@ export interface Colors {
   line: string;
   surface: string;
   accent: string;
+  bad: string;
   border: string;
 }
 
@@ -66,6 +67,7 @@ function read(element: Element): Colors {
     line: of("--line"),
     surface: of("--surface"),
     accent: of("--accent"),
+    bad: of("--bad"),
     border: of("--mantine-color-default-border"),
   };
 }

@@ -222,6 +222,8 @@ export interface ParallelLine {
   values: (number | string | null)[];
   best: boolean;
   failed: boolean;
+  /** From 0, the best, to 1, the worst; null if it has no result. */
+  rank: number | null;
 }
 
 interface ParallelProps {
@@ -235,7 +237,7 @@ interface ParallelProps {
 export function Parallel({ label, dimensions, lines, height = 300, onOpen }: ParallelProps) {
   const option = useMemo(
     () => (colors: Colors) => {
-      const order = [...lines].sort((one, other) => Number(one.best) - Number(other.best));
+      const order = [...lines].sort((one, other) => (other.rank ?? 2) - (one.rank ?? 2)); // the best on top
       return {
         parallel: {
           left: 40,
@@ -277,9 +279,7 @@ export function Parallel({ label, dimensions, lines, height = 300, onOpen }: Par
             data: order.map((line) => ({
               name: line.id,
               value: line.values.map((value) => value ?? "-"),
-              lineStyle: line.best
-                ? { color: colors.accent, width: 3, opacity: 1 }
-                : { color: colors.muted, width: 1.2, opacity: line.failed ? 0.18 : 0.45 },
+              lineStyle: lineStyle(line, colors),
             })),
             emphasis: { lineStyle: { width: 2.5, opacity: 1, color: colors.text } },
           },
@@ -296,5 +296,19 @@ export function Parallel({ label, dimensions, lines, height = 300, onOpen }: Par
       }),
     [onOpen],
   );
-  return <Frame height={height} label={label} option={option} onClick={click} />;
+  return (
+    <div className="parallel" tabIndex={0} role="group" aria-label={label}>
+      <div style={{ minWidth: 96 * dimensions.length }}>
+        <Frame height={height} label={label} option={option} onClick={click} />
+      </div>
+    </div>
+  );
+}
+
+/** The better a trial, the stronger its line. */
+function lineStyle({ best, failed, rank }: ParallelLine, colors: Colors) {
+  if (best) return { color: colors.accent, width: 3, opacity: 1 };
+  if (failed) return { color: colors.bad, width: 1.2, opacity: 0.7, type: "dashed" };
+  if (rank === null) return { color: colors.muted, width: 1.2, opacity: 0.35 };
+  return { color: colors.accent, width: 1.4, opacity: 0.8 - 0.62 * rank };
 }

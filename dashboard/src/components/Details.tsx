@@ -7,8 +7,9 @@ import { Link } from "wouter";
 import { addressOf } from "../addresses";
 import * as format from "../format";
 import { act, useTopic } from "../live";
-import type { Row, Session, Value } from "../types";
+import type { LogFile, Row, Session, Value } from "../types";
 import { Pending, State } from "./basics";
+import { LogLink } from "./LogLink";
 import { WhyButton } from "./Why";
 
 export interface Action {
@@ -64,8 +65,8 @@ function Content({ kind, id, idOf, name, state, action }: ContentProps) {
   const row = topic.data;
   if (!row) return <Pending topic={topic} what={id} />;
   const status = row[state];
-  const known = Object.entries(row).filter(([, value]) => !isEmpty(value));
-  const error = known.find(([column]) => column === "error_message");
+  const known = Object.entries(row).filter(([column, value]) => !isEmpty(column, value));
+  const error = errorOf(row);
   return (
     <>
       <p style={{ marginTop: 0, overflowWrap: "anywhere" }}>
@@ -74,17 +75,19 @@ function Content({ kind, id, idOf, name, state, action }: ContentProps) {
       <Group gap="sm" mb="md" mih={28}>
         {typeof status === "string" && <State value={status} />}
         {format.isWaiting(status) && <WhyButton id={idOf(row)} name={name(row)} />}
+        {session?.engine !== "ray" && <LogLink isLog={(file) => isLogOf(row, file)} />}
         {session?.engine !== "ray" && action?.allowed(row) && <Act action={action} id={idOf(row)} />}
       </Group>
       {topic.error !== undefined && <p className="error-text">{topic.error}</p>}
-      {error && (
-        <pre className="block" style={{ marginBottom: 14 }}>
-          {String(error[1])}
+      {error !== null && (
+        <pre className="block" style={{ marginBottom: 14 }} tabIndex={0}>
+          {error}
         </pre>
       )}
       <dl className="facts">
         {known
-          .filter(([column]) => column !== "error_message" && column !== state)
+          .filter(([column, value]) => !HIDDEN.has(column) && column !== state && value !== error)
+          .filter(([column]) => column !== "func_or_class_name" || row.func_or_class_name !== row.name)
           .map(([column, value]) => (
             <Fact key={column} column={column} value={value} self={idOf(row)} />
           ))}
@@ -93,8 +96,28 @@ function Content({ kind, id, idOf, name, state, action }: ContentProps) {
   );
 }
 
-function isEmpty(value: Value): boolean {
-  if (value === null || value === "") return true;
+// Shown elsewhere, or twice.
+const HIDDEN = new Set(["error_message", "death_cause", "is_alive", "worker_launch_time_ms", "worker_launched_time_ms"]);
+
+/** Return the error of a task, why an actor is dead or a worker has ended, or the message of a job that has failed. */
+function errorOf(row: Row): string | null {
+  const died = (row.death_cause as Record<string, Record<string, Value>> | null)?.actor_died_error_context;
+  const found = row.error_message ?? died?.error_message ?? (row.status === "FAILED" ? row.message : null);
+  return found === null || found === undefined || found === "" ? null : String(found);
+}
+
+/** Return whether a file is the log of a row: of its worker, which has a number, of its process or of its job. */
+function isLogOf(row: Row, file: LogFile): boolean {
+  if (row.submission_id) return file.name === `job-driver-${String(row.submission_id)}.log`;
+  if (typeof row.worker_id === "string") return file.name === `worker-${parseInt(row.worker_id, 16)}.log`;
+  return "actor_id" in row && Boolean(row.pid) && file.pid === row.pid;
+}
+
+/** Return whether a value says nothing: there is none, or it counts or measures nothing. */
+function isEmpty(column: string, value: Value): boolean {
+  if (value === null || value === "" || value === "{}") return true;
+  if (value === 0) return /(time|time_ms|pid)$|^num_(restarts_due|paused)/.test(column);
+  if (value === false) return column.startsWith("is_");
   return typeof value === "object" && Object.keys(value).length === 0;
 }
 
@@ -109,6 +132,8 @@ function Fact({ column, value, self }: { column: string; value: Value; self: str
 
 function show(column: string, value: Value, self: string): ReactNode {
   if (column === "events" && Array.isArray(value)) return <Events events={value as Row[]} />;
+  if (column === "required_resources") return format.resources(value as Row);
+  if (column === "call_site" && value === "disabled") return <NoCallSite />;
   if (typeof value === "number") {
     if (/_time_ms$|^(start|end)_time$/.test(column)) return value ? format.dateTime(value / 1000) : "–";
     if (/pid$/.test(column)) return value;
@@ -121,6 +146,15 @@ function show(column: string, value: Value, self: string): ReactNode {
   }
   if (value !== null && typeof value === "object") return <code>{JSON.stringify(value, null, 1)}</code>;
   return format.plain(value);
+}
+
+/** Says how to see the line that creates an object. */
+export function NoCallSite() {
+  return (
+    <>
+      not recorded; programs with <code>SKATE_record_ref_creation_sites=1</code> record it
+    </>
+  );
 }
 
 function Events({ events }: { events: Row[] }) {

@@ -18,11 +18,17 @@ interface Props<R extends Run> {
   children: (run: R) => ReactNode;
 }
 
-export function summary(value: Value): string {
+function summary(value: Value): string {
   if (value === null || value === "") return "–";
   if (typeof value !== "object" || Array.isArray(value)) return format.plain(value);
   const pairs = Object.entries(value).filter(([, each]) => each !== null && typeof each !== "object");
   return pairs.map(([name, each]) => `${format.words(name)} ${format.measure(each)}`).join(", ") || "–";
+}
+
+/** Return how far a run is or, if it has failed, the last line of its error. */
+export function summaryOf(run: Run): string {
+  const lines = run.status === "FAILED" ? (run.error ?? "").split("\n").filter((line) => line.trim() !== "") : [];
+  return lines.at(-1)?.trim() ?? summary(run.summary);
 }
 
 export function RunsPage<R extends Run>({ name, kind, empty, code, children }: Props<R>) {
@@ -53,7 +59,7 @@ export function RunsPage<R extends Run>({ name, kind, empty, code, children }: P
       key: "summary",
       label: "Summary",
       hide: "wide",
-      render: (run) => <span title={summary(run.summary)}>{summary(run.summary)}</span>,
+      render: (run) => <span title={summaryOf(run)}>{summaryOf(run)}</span>,
     },
     {
       key: "started",

@@ -2,7 +2,7 @@
 
 import { Button } from "@mantine/core";
 import { useState, type ReactNode } from "react";
-import { useLocation } from "wouter";
+import { useLocation, useSearchParams } from "wouter";
 
 import { addressOf, useOpenId } from "../addresses";
 import * as format from "../format";
@@ -42,7 +42,9 @@ export function TablePage(props: Props) {
   const [, navigate] = useLocation();
   const id = useOpenId();
   const [search, setSearch] = useState("");
-  const [chosen, setChosen] = useState(0);
+  const [query] = useSearchParams();
+  const asked = filters.findIndex((each) => each.label.toLowerCase() === query.get("show")); // in links to the page
+  const [chosen, setChosen] = useState(Math.max(0, asked));
   const [limit, setLimit] = useState(LIMITS[0] ?? 100);
   const filter = filters[chosen];
   const topic = useTopic<Table>(pathOf(`/state/${kind}`, { limit, filter: filter?.filters, search }));

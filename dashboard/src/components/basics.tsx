@@ -2,6 +2,7 @@
 
 import { TextInput } from "@mantine/core";
 import { useEffect, useState, useSyncExternalStore, type ReactNode } from "react";
+import { Link } from "wouter";
 
 import * as format from "../format";
 import { useTitle, useTopic, type Topic } from "../live";
@@ -42,14 +43,23 @@ export function Panel({ name, about, tools, bare, children }: PanelProps) {
   );
 }
 
-export function Stats({ values }: { values: [label: string, value: ReactNode, note?: ReactNode][] }) {
+export type Stat = [label: string, value: ReactNode, note?: ReactNode, page?: string];
+
+/** A row of figures, of which some lead to a page. */
+export function Stats({ values }: { values: Stat[] }) {
   return (
     <dl className="stats" style={{ margin: 0 }}>
-      {values.map(([label, value, note]) => (
+      {values.map(([label, value, note, page]) => (
         <div className="stat" key={label}>
           <dt title={label}>{label}</dt>
           <dd>
-            <span className="nowrap">{value}</span>
+            {page === undefined ? (
+              <span className="nowrap">{value}</span>
+            ) : (
+              <Link className="nowrap" href={page} aria-label={`${label}: ${String(value)}`}>
+                {value}
+              </Link>
+            )}
             {note != null && <small>{note}</small>}
           </dd>
         </div>

@@ -158,9 +158,10 @@ function Plan({ operators }: { operators: Operator[] }) {
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return;
-    const sizes = new ResizeObserver(() => setWidth(element.clientWidth));
+    const measure = () => element.clientWidth > 0 && setWidth(element.clientWidth); // 0 while it is not laid out
+    const sizes = new ResizeObserver(measure);
     sizes.observe(element);
-    setWidth(element.clientWidth);
+    measure();
     return () => sizes.disconnect();
   }, []);
   const { placed, box: boxWidth, height, vertical } = useMemo(() => place(operators, width), [operators, width]);

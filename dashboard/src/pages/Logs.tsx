@@ -1,4 +1,4 @@
-import { Switch } from "@mantine/core";
+import { Switch, TextInput } from "@mantine/core";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { Link, useSearchParams } from "wouter";
 
@@ -9,17 +9,24 @@ import type { LogFile, LogText } from "../types";
 
 const TAIL = 1000;
 const MOST_LINES = 5000;
+const FEW_FILES = 8; // which need no filter
 
 export default function Logs() {
   const topic = useTopic<{ files: LogFile[] }>("/state/logs");
   const [query] = useSearchParams();
   const chosen = query.get("file");
   const [search, setSearch] = useState("");
-  const files = useMemo(
-    () => topic.data && [...topic.data.files].sort((one, other) => other.modified - one.modified),
-    [topic.data],
+  const [wanted, setWanted] = useState("");
+  const files = useSteadyOrder(topic.data?.files);
+  const [first, setFirst] = useState<string | undefined>();
+  const name = chosen ?? first;
+  const shown = files?.filter((file) =>
+    `${file.name} ${file.title ?? ""} ${file.pid ?? ""}`.toLowerCase().includes(wanted.toLowerCase()),
   );
-  const name = chosen ?? files?.[0]?.name;
+  useEffect(() => {
+    // The log that is shown stays, whichever is written to.
+    if (files && !files.some((file) => file.name === first)) setFirst(files[0]?.name);
+  }, [files, first]);
   const none = files?.length === 0 && chosen === null;
   return (
     <Page name="Logs" tools={!none && <Search label="Search in this log" value={search} onChange={setSearch} />}>
@@ -33,8 +40,21 @@ export default function Logs() {
         <div className="logs">
           <Panel name="Files" about={files && format.count(files.length)} bare>
             <Pending topic={topic} what="The list of logs" />
-            <nav className="log-files" aria-label="Log files">
-              {files?.map((file) => (
+            {files && files.length > FEW_FILES && (
+              <div style={{ padding: "0 10px 6px" }}>
+                <TextInput
+                  type="search"
+                  size="xs"
+                  aria-label="Filter the files"
+                  placeholder="Name, actor or PID"
+                  value={wanted}
+                  onChange={(event) => setWanted(event.currentTarget.value)}
+                />
+              </div>
+            )}
+            <nav className="log-files" aria-label="Log files" data-filter={files && files.length > FEW_FILES ? "" : undefined}>
+              {shown?.length === 0 && <Empty>No file matches.</Empty>}
+              {shown?.map((file) => (
                 <Link
                   key={file.name}
                   href={pathOf("/logs", { file: file.name })}
@@ -44,6 +64,7 @@ export default function Logs() {
                   <span className="muted">
                     {format.bytes(file.size)}
                     {file.title ? ` · ${file.title}` : ""}
+                    {file.pid ? ` · PID ${file.pid}` : ""}
                   </span>
                 </Link>
               ))}
@@ -54,6 +75,19 @@ export default function Logs() {
       )}
     </Page>
   );
+}
+
+/** Return the files in an order that does not change when they are written to: the latest first, and new ones on top. */
+function useSteadyOrder(files: LogFile[] | undefined): LogFile[] | undefined {
+  const places = useRef(new Map<string, number>());
+  return useMemo(() => {
+    if (files === undefined) return undefined;
+    const known = places.current;
+    for (const file of files.toSorted((one, other) => one.modified - other.modified)) {
+      if (!known.has(file.name)) known.set(file.name, known.size);
+    }
+    return files.toSorted((one, other) => (known.get(other.name) ?? 0) - (known.get(one.name) ?? 0));
+  }, [files]);
 }
 
 function encoded(name: string): string {

@@ -280,8 +280,11 @@ function Chat({ models }: { models: string[] }) {
   );
 }
 
+const SHORTEST_S = 0.1; // of an answer whose rate is shown
+
 interface Chunk {
   choices?: { delta?: { content?: string | null } }[];
+  usage?: { completion_tokens?: number } | null;
   error?: { message?: string };
 }
 
@@ -294,11 +297,17 @@ async function stream(
 ): Promise<string> {
   const started = performance.now();
   let first: number | undefined;
-  let pieces = 0;
+  let last = started;
+  let tokens: number | undefined;
   const answer = await fetch("/actions/llm/chat", {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ model, messages: messages.map(({ role, content }) => ({ role, content })), stream: true }),
+    body: JSON.stringify({
+      model,
+      messages: messages.map(({ role, content }) => ({ role, content })),
+      stream: true,
+      stream_options: { include_usage: true },
+    }),
     signal,
   });
   if (!answer.ok) throw new Error(await problemOf(answer));
@@ -306,16 +315,20 @@ async function stream(
   for await (const data of events(answer.body)) {
     const chunk = JSON.parse(data) as Chunk;
     if (chunk.error) throw new Error(chunk.error.message ?? "The model failed.");
+    tokens = chunk.usage?.completion_tokens ?? tokens;
     const piece = chunk.choices?.[0]?.delta?.content;
     if (!piece) continue;
-    first ??= performance.now();
-    pieces += 1;
+    last = performance.now();
+    first ??= last;
     onPiece(piece);
   }
   if (first === undefined) return "The model answered with nothing.";
-  const seconds = (performance.now() - first) / 1000;
-  const speed = pieces > 1 && seconds > 0 ? ` · ${format.rate((pieces - 1) / seconds, "tokens")}` : "";
-  return `first token after ${format.duration((first - started) / 1000)}${speed}`;
+  const parts = [`first token after ${format.duration((first - started) / 1000)}`];
+  if (tokens !== undefined) parts.push(`${format.count(tokens)} ${tokens === 1 ? "token" : "tokens"}`);
+  // Text that arrives at once says nothing about the speed of the model.
+  const seconds = (last - first) / 1000;
+  if (tokens !== undefined && tokens > 1 && seconds >= SHORTEST_S) parts.push(format.rate((tokens - 1) / seconds));
+  return parts.join(" · ");
 }
 
 /** Yield the data of server-sent events up to [DONE]. */

@@ -3,12 +3,13 @@ import { Link } from "wouter";
 
 import { addressOf } from "../addresses";
 import { Lines } from "../charts/charts";
-import { Bar, Empty, Page, Panel, Pending, Since, Stats } from "../components/basics";
+import { Bar, Empty, Page, Panel, Pending, Since, State, Stats, type Stat } from "../components/basics";
 import { DataTable, type Column } from "../components/DataTable";
+import { summaryOf } from "../components/RunsPage";
 import { WhyButton } from "../components/Why";
 import * as format from "../format";
 import { useTopic } from "../live";
-import type { GpuHistory, History, Overview as Data, Session, Waiting } from "../types";
+import type { GpuHistory, History, Overview as Data, Run, Session, Waiting } from "../types";
 
 export function Overview() {
   const topic = useTopic<Data>("/state/overview");
@@ -27,6 +28,7 @@ export function Overview() {
             <WaitingPanel waiting={data.waiting} />
             <Resources resources={data.resources} />
           </div>
+          {data.object_store !== null && <Runs />}
           {data.object_store === null ? <OfRay /> : <Charts history={data.history} store={data.object_store} />}
         </>
       )}
@@ -46,12 +48,12 @@ function Counts({ data }: { data: Data }) {
   const { tasks, actors, object_store: store } = data;
   const running = sum(tasks, isRunning);
   const calling = sum(data.calls, isRunning);
-  const stored: [string, string][] =
+  const stored: Stat[] =
     store === null
       ? []
       : [
-          ["Objects", format.count(store.objects)],
-          ["Spilled", format.bytes(store.spilled)],
+          ["Objects", format.count(store.objects), undefined, "/objects"],
+          ["Spilled so far", format.bytes(store.spilled), undefined, "/objects"],
         ];
   return (
     <Stats
@@ -60,16 +62,18 @@ function Counts({ data }: { data: Data }) {
           "Tasks running",
           format.count(running - calling),
           calling > 0 ? `+ ${format.count(calling)} ${calling === 1 ? "call" : "calls"}` : undefined,
+          "/tasks?show=running",
         ],
-        ["Tasks waiting", format.count(sum(tasks, format.isWaiting))],
-        ["Tasks finished", format.count(tasks.FINISHED ?? 0)],
-        ["Tasks failed", format.count(tasks.FAILED ?? 0)],
+        ["Tasks waiting", format.count(sum(tasks, format.isWaiting)), undefined, "/tasks?show=waiting"],
+        ["Tasks finished", format.count(tasks.FINISHED ?? 0), undefined, "/tasks?show=finished"],
+        ["Tasks failed", format.count(tasks.FAILED ?? 0), undefined, "/tasks?show=failed"],
         [
           "Actors alive",
           format.count(actors.ALIVE ?? 0),
           `of ${format.count(sum(actors, (state) => state !== "DEAD"))}`,
+          "/actors?show=alive",
         ],
-        ["Workers", format.count(data.workers)],
+        ["Workers", format.count(data.workers), undefined, "/workers?show=alive"],
         ...stored,
       ]}
     />
@@ -126,7 +130,7 @@ function Charts({ history, store }: { history: History; store: NonNullable<Data[
         time={time}
         values={history.object_store}
         unit={format.bytes}
-        max={store.limit}
+        max={Math.min(store.limit, roundedUp(history.object_store))}
       />
       <Measure
         name="Running tasks"
@@ -144,6 +148,32 @@ function Charts({ history, store }: { history: History; store: NonNullable<Data[
   );
 }
 
+/** Return a round number of bytes above all values: the memory in use is often a small part of the limit. */
+function roundedUp(values: (number | null)[]): number {
+  const most = Math.max(1 << 20, ...values.map((value) => value ?? 0));
+  const unit = 1024 ** Math.floor(Math.log(most) / Math.log(1024));
+  const round = [1, 2, 4, 10, 20, 40, 100, 200, 400, 1024].find((each) => each * unit >= most) ?? 1024;
+  return round * unit;
+}
+
+const MOST_POINTS = 150; // of a chart that is some 400 pixels wide
+
+/** Return the means of periods: a line through ten minutes of samples would be a block of colour. */
+function means(time: number[], values: (number | null)[]): { time: number[]; values: (number | null)[] } {
+  const size = Math.ceil(time.length / MOST_POINTS);
+  if (size < 2) return { time, values };
+  const found = new Map<number, number[]>();
+  time.forEach((at, index) => {
+    const period = Math.floor(at / size) * size; // of the clock: the line does not change when it moves on
+    const value = values[index];
+    found.set(period, [...(found.get(period) ?? []), ...(value == null ? [] : [value])]);
+  });
+  return {
+    time: [...found.keys()],
+    values: [...found.values()].map((all) => (all.length > 0 ? all.reduce((sum, each) => sum + each) / all.length : null)),
+  };
+}
+
 interface MeasureProps {
   name: string;
   about: string;
@@ -156,13 +186,14 @@ interface MeasureProps {
 }
 
 function Measure({ name, about, time, values, unit, max, min, whole }: MeasureProps) {
-  const series = useMemo(() => [{ name, values }], [name, values]);
+  const drawn = useMemo(() => means(time, values), [time, values]);
+  const series = useMemo(() => [{ name, values: drawn.values }], [name, drawn]);
   return (
     <Panel name={name} about={<b>{about}</b>}>
       <Lines
         label={`${name} over time: now ${about}`}
         time
-        x={time}
+        x={drawn.time}
         series={series}
         unit={unit}
         max={max || undefined}
@@ -195,6 +226,54 @@ function Gpu({ gpu, time }: { gpu: GpuHistory; time: number[] }) {
         max={gpu.memory_limit}
       />
     </>
+  );
+}
+
+const RUN_PAGES = { data: "Dataset", train: "Training", tune: "Experiment" };
+const MOST_RUNS = 5;
+
+const RUN_COLUMNS: Column<Run>[] = [
+  {
+    key: "name",
+    label: "Run",
+    render: (run) => (
+      <Link href={addressOf(run.kind, run.id)} title={run.name}>
+        {run.name}
+      </Link>
+    ),
+  },
+  { key: "kind", label: "Kind", width: 110, hide: "wide", render: (run) => RUN_PAGES[run.kind] },
+  { key: "status", label: "Status", width: 110, render: (run) => <State value={run.status} /> },
+  {
+    key: "summary",
+    label: "Progress",
+    hide: "wide",
+    render: (run) => <span title={summaryOf(run)}>{summaryOf(run)}</span>,
+  },
+  {
+    key: "duration",
+    label: "Duration",
+    width: 104,
+    number: true,
+    render: (run) => <Since time={run.started} until={run.ended} />,
+  },
+];
+
+/** The runs that go on, and then the latest that have ended. */
+function Runs() {
+  const all = useTopic<{ runs: Run[] }>("/state/runs").data?.runs ?? [];
+  if (all.length === 0) return null;
+  const running = all.filter((run) => run.status === "RUNNING");
+  const ended = all.filter((run) => run.status !== "RUNNING");
+  return (
+    <Panel name="Runs" about={`${format.count(running.length)} running, ${format.count(ended.length)} ended`} bare>
+      <DataTable
+        label="Runs"
+        columns={RUN_COLUMNS}
+        rows={[...running, ...ended].slice(0, Math.max(MOST_RUNS, Math.min(running.length, 2 * MOST_RUNS)))}
+        rowKey={(run) => run.id}
+      />
+    </Panel>
   );
 }
 

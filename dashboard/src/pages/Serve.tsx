@@ -1,8 +1,7 @@
-import { Link } from "wouter";
-
 import { Histogram } from "../charts/charts";
 import { Empty, Page, Panel, Pending, State, Stats } from "../components/basics";
 import { DataTable, type Column } from "../components/DataTable";
+import { LogLink } from "../components/LogLink";
 import { WhyButton } from "../components/Why";
 import * as format from "../format";
 import { useTopic } from "../live";
@@ -50,7 +49,7 @@ export default function Serve() {
             ]}
           />
           {data.applications.map((application) => (
-            <Application key={application.name} application={application} />
+            <ApplicationPanels key={application.name} application={application} />
           ))}
         </>
       )}
@@ -63,7 +62,9 @@ function total(deployments: Deployment[], field: "requests_per_s" | "errors_per_
   return known.length > 0 ? known.reduce((sum, value) => sum + value, 0) : null;
 }
 
-function Application({ application }: { application: Data["applications"][number] }) {
+type Application = Data["applications"][number];
+
+function ApplicationPanels({ application }: { application: Application }) {
   return (
     <>
       <Panel
@@ -85,7 +86,7 @@ function Application({ application }: { application: Data["applications"][number
       </Panel>
       <div className="grid">
         {application.deployments.map((deployment) => (
-          <Latency key={deployment.name} deployment={deployment} application={application.name} />
+          <Latency key={deployment.name} deployment={deployment} application={application} />
         ))}
       </div>
     </>
@@ -178,8 +179,9 @@ const DEPLOYMENT_COLUMNS: Column<Deployment>[] = [
   },
 ];
 
-function Latency({ deployment, application }: { deployment: Deployment; application: string }) {
+function Latency({ deployment, application }: { deployment: Deployment; application: Application }) {
   const { latency, replicas } = deployment;
+  const isKnown = application.message.includes(deployment.message); // it stands above
   const requests = latency?.counts.reduce((sum, each) => sum + each, 0) ?? 0;
   return (
     <Panel
@@ -190,7 +192,9 @@ function Latency({ deployment, application }: { deployment: Deployment; applicat
           : "latency"
       }
     >
-      {deployment.message && deployment.status !== "HEALTHY" && <p style={{ marginTop: 0 }}>{deployment.message}</p>}
+      {deployment.message && deployment.status !== "HEALTHY" && !isKnown && (
+        <p style={{ marginTop: 0 }}>{deployment.message}</p>
+      )}
       {latency && requests > 0 ? (
         <Histogram
           label={`Latency of ${deployment.name}: half of ${requests} requests took ${format.milliseconds(latency.p50)} or less`}
@@ -205,14 +209,15 @@ function Latency({ deployment, application }: { deployment: Deployment; applicat
         className="chips"
         style={{ marginTop: 8, gap: "4px 14px" }}
         role="group"
-        aria-label={`Replicas of ${application} ${deployment.name}`}
+        aria-label={`Replicas of ${application.name} ${deployment.name}`}
       >
         {replicas.map((replica) => (
           <span key={replica.id} className="nowrap">
             <State value={replica.state} />{" "}
             <span className="muted" title={replica.id}>
-              {replica.pid === null ? format.shortId(replica.id) : <Link href="/workers">PID {replica.pid}</Link>}
-            </span>
+              {replica.pid === null ? format.shortId(replica.id) : `PID ${replica.pid}`}
+            </span>{" "}
+            <LogLink isLog={(file) => file.name.endsWith(`_${replica.id}.log`)} />
             {format.isWaiting(replica.state) && (
               <WhyButton id={replica.id} name={`the replica of ${deployment.name}`} />
             )}

@@ -50,7 +50,7 @@ function Detail({ run }: { run: TrainRun }) {
       <Stats
         values={[
           ["Status", <State key="status" value={run.status} />],
-          ["Report", format.count(iteration)],
+          ["Reports", format.count(iteration)],
           [loss ? loss.name : "Loss", loss ? format.measure(latest(loss.values)) : "–"],
           ["Workers", format.count(run.workers.length)],
           ["Checkpoints", format.count(run.checkpoints.length)],
@@ -64,7 +64,11 @@ function Detail({ run }: { run: TrainRun }) {
       </div>
       {charts.length === 0 && (
         <Panel name="Metrics">
-          <Empty code={'skate.train.report({"loss": loss})'}>The training loop has not reported metrics yet:</Empty>
+          {run.status === "RUNNING" ? (
+            <Empty code={'skate.train.report({"loss": loss})'}>The training loop has not reported metrics yet:</Empty>
+          ) : (
+            <Empty>The training loop has reported no metrics.</Empty>
+          )}
         </Panel>
       )}
       <div className="grid">

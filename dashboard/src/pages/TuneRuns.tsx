@@ -65,7 +65,7 @@ function Detail({ run }: { run: TuneRun }) {
       )}
       <Panel
         name="Parallel coordinates"
-        about={run.trials.length > 1 && "each line is a trial, the thick one the best"}
+        about={run.trials.length > 1 && about(run)}
       >
         <Coordinates run={run} onOpen={open} />
       </Panel>
@@ -94,6 +94,15 @@ function Detail({ run }: { run: TuneRun }) {
       </Drawer>
     </>
   );
+}
+
+function about(run: TuneRun): string {
+  const failed = run.trials.some(hasFailed) ? "; dashed ones failed" : "";
+  return `each line is a trial: the stronger, the better; the thick one is the best${failed}`;
+}
+
+function hasFailed(trial: Trial): boolean {
+  return trial.status === "ERROR" || trial.status === "FAILED";
 }
 
 function trialColumns(run: TuneRun): Column<Trial>[] {
@@ -190,15 +199,28 @@ function coordinates(run: TuneRun): { dimensions: Dimension[]; lines: ParallelLi
         shown.map((trial) => trial.metrics[run.metric ?? ""]),
       ),
     );
+  const ranks = ranksOf(shown, run);
   const lines = shown.map((trial) => ({
     id: trial.id,
     values: [...parameters.map((name) => trial.config[name]), ...(run.metric ? [trial.metrics[run.metric]] : [])].map(
       (value, index) => (axes[index]?.names ? format.plain(value) : numeric(value)),
     ),
     best: trial.id === run.best,
-    failed: trial.status === "ERROR" || trial.status === "FAILED",
+    failed: hasFailed(trial),
+    rank: ranks.get(trial.id) ?? null,
   }));
   return { dimensions: axes, lines: lines.filter((line) => line.values.some((value) => value !== null)) };
+}
+
+/** Return the place of each trial that has a result among the others: 0 is the best, 1 the worst. */
+function ranksOf(trials: Trial[], { metric, mode }: TuneRun): Map<string, number> {
+  if (metric === null) return new Map();
+  const sign = mode === "max" ? -1 : 1;
+  const known = trials
+    .map((trial) => ({ id: trial.id, value: numeric(trial.metrics[metric]) }))
+    .filter((each): each is { id: string; value: number } => each.value !== null)
+    .sort((one, other) => sign * (one.value - other.value));
+  return new Map(known.map(({ id }, index) => [id, index / Math.max(1, known.length - 1)]));
 }
 
 function dimension(name: string, values: (Value | undefined)[]): Dimension {

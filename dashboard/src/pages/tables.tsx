@@ -5,11 +5,12 @@ import { Link } from "wouter";
 import { addressOf } from "../addresses";
 import { Bar, Empty, Panel, Pending, Since, State, Stats } from "../components/basics";
 import { DataTable, type Column } from "../components/DataTable";
+import { NoCallSite } from "../components/Details";
 import { TablePage } from "../components/TablePage";
 import { WhyButton } from "../components/Why";
 import * as format from "../format";
 import { useTopic } from "../live";
-import type { Memory, MemoryObject, Row, Session } from "../types";
+import type { Memory, MemoryObject, Row, Session, Table } from "../types";
 
 export function text(row: Row, column: string): string {
   return format.plain(row[column]);
@@ -82,8 +83,8 @@ const actorName = (row: Row) => String(row.name || row.class_name);
 
 const ACTOR_COLUMNS: Column<Row>[] = [
   nameColumn("class_name", "actors", "actor_id", "Class"),
-  plainColumn("name", { width: 180, hide: "wide" }),
-  stateColumn("state", "actor_id", actorName),
+  plainColumn("name", { hide: "wide", render: (row) => <span title={text(row, "name")}>{text(row, "name")}</span> }),
+  stateColumn("state", "actor_id", actorName, 170),
   plainColumn("pid", { width: 84, number: true, label: "PID", hide: "wide" }),
   plainColumn("ray_namespace", {
     width: 130,
@@ -178,6 +179,22 @@ export function PlacementGroups() {
 
 const workerName = (row: Row) => `${format.words(String(row.worker_type))} ${row.pid}`;
 
+/** The actor that a process hosts. */
+function ActorOf({ pid }: { pid: Row[string] | undefined }) {
+  const actors = useTopic<Table>("/state/actors?limit=1000&filter=state=ALIVE").data?.rows;
+  const actor = pid ? actors?.find((row) => row.pid === pid) : undefined;
+  if (actor === undefined) return "–";
+  return (
+    <Link
+      href={addressOf("actors", String(actor.actor_id))}
+      title={`${String(actor.class_name)} ${String(actor.name)}`}
+      onClick={(event) => event.stopPropagation()}
+    >
+      {String(actor.class_name)}
+    </Link>
+  );
+}
+
 const WORKER_COLUMNS: Column<Row>[] = [
   {
     key: "pid",
@@ -203,7 +220,12 @@ const WORKER_COLUMNS: Column<Row>[] = [
     render: (row) => <State value={row.is_alive ? "ALIVE" : "DEAD"} />,
     sort: (row) => String(row.is_alive),
   },
-  plainColumn("exit_detail", { label: "Exit", hide: "wide" }),
+  { key: "runs", label: "Actor", hide: "wide", render: (row) => <ActorOf pid={row.is_alive ? row.pid : null} /> },
+  plainColumn("exit_detail", {
+    label: "Exit",
+    hide: "wider",
+    render: (row) => <span title={text(row, "exit_detail")}>{text(row, "exit_detail")}</span>,
+  }),
   {
     key: "start_time_ms",
     label: "Age",
@@ -301,8 +323,15 @@ export function Jobs() {
       filters={[
         { label: "All", filters: [] },
         { label: "Running", filters: ["status=RUNNING"] },
+        { label: "Succeeded", filters: ["status=SUCCEEDED"] },
         { label: "Failed", filters: ["status=FAILED"] },
       ]}
+      action={{
+        label: "Stop",
+        question: "Stop this job?",
+        path: (id) => `/api/jobs/${encodeURIComponent(id)}/stop`,
+        allowed: (row) => row.type === "SUBMISSION" && (row.status === "PENDING" || row.status === "RUNNING"),
+      }}
       empty="No program is attached to this node. Submit one:"
       code="skate job submit -- python program.py"
     />
@@ -321,7 +350,7 @@ const OBJECT_COLUMNS: Column<Row>[] = [
     render: (row) => format.bytes(row.object_size as number),
     sort: (row) => row.object_size as number,
   },
-  { ...stateColumn("task_status", "object_id", objectName, 180), label: "Task" },
+  { ...stateColumn("task_status", "object_id", objectName, 200), label: "Task" },
   plainColumn("reference_type", {
     width: 190,
     hide: "wide",
@@ -464,21 +493,23 @@ function MemoryView({ onOpen }: { onOpen: (id: string) => void }) {
       <Stats
         values={[
           ["Object store", format.bytes(memory.used), `of ${format.bytes(memory.budget)}`],
-          ["Spilled to disk", format.bytes(memory.spilled)],
+          ["Spilled so far", format.bytes(memory.spilled)],
           ["Mapped by processes", format.bytes(memory.mapped)],
           ["Processes", format.count(memory.processes.length)],
         ]}
       />
       <Bar share={memory.used / memory.budget} label="Object store in use" />
       <div className="grid">
-        <Panel name="By process" bare>
+        <Panel name="By process" about={format.count(memory.processes.length)} bare>
           {memory.processes.length > 0 ? (
-            <DataTable
-              label="Memory by process"
-              columns={PROCESS_COLUMNS}
-              rows={memory.processes.toSorted((one, other) => other.bytes - one.bytes || other.rss - one.rss)}
-              rowKey={(row) => String(row.pid)}
-            />
+            <div className="limited" tabIndex={-1}>
+              <DataTable
+                label="Memory by process"
+                columns={PROCESS_COLUMNS}
+                rows={memory.processes.toSorted((one, other) => other.bytes - one.bytes || other.rss - one.rss)}
+                rowKey={(row) => String(row.pid)}
+              />
+            </div>
           ) : (
             <Empty>No process of the session is running.</Empty>
           )}
@@ -494,6 +525,13 @@ function MemoryView({ onOpen }: { onOpen: (id: string) => void }) {
             />
           ) : (
             <Empty>The object store is empty.</Empty>
+          )}
+          {memory.objects.length > 0 && memory.objects.every((object) => object.created_at === null) && (
+            <div className="table-foot">
+              <span>
+                Where they are created is <NoCallSite />.
+              </span>
+            </div>
           )}
         </Panel>
       </div>

@@ -40,9 +40,10 @@ export function arrange(tracks: TimelineTrack[], events: TimelineEvent[]): Layou
     if (last === null || end > last) last = end;
   }
   let y = GAP;
-  const layouts = tracks.map((track) => {
+  const filled = tracks.filter((track) => byTrack.get(track.id)?.length);
+  const layouts = filled.map((track) => {
     const lanes = assignLanes(byTrack.get(track.id) ?? [], y);
-    const height = Math.max(1, lanes.length) * ROW;
+    const height = lanes.length * ROW;
     const layout = { track, y, height, lanes };
     y += height + GAP;
     return layout;
@@ -90,4 +91,11 @@ export function tickStep(span: number, width: number): number {
 /** Return the name of a track: the title of the process, with its PID. */
 export function titleOf({ title, pid }: TimelineTrack): string {
   return pid === null || title.includes(String(pid)) ? title : `${title} ${pid}`;
+}
+
+/** Return a short name of a track: that of its actor, or the PID. */
+export function labelOf({ title, pid }: TimelineTrack, isNarrow: boolean): string {
+  const actor = title.replace(/^actor /, "");
+  if (actor !== title) return isNarrow ? (actor.split(" ")[0] ?? actor) : actor;
+  return isNarrow ? String(pid ?? title) : titleOf({ id: "", title, pid });
 }

@@ -3,7 +3,7 @@
 import * as format from "../format";
 import { SERIES } from "../theme";
 import type { TimelineEvent } from "../types";
-import { ROW, endOf, firstVisible, tickStep, titleOf, type Layout } from "./layout";
+import { ROW, endOf, firstVisible, labelOf, tickStep, titleOf, type Layout } from "./layout";
 
 const AXIS = 24;
 const SHORTEST_SPAN = 1e-5;
@@ -313,11 +313,7 @@ export class TimelineView {
       context.fillStyle = palette.text;
       context.textAlign = "left";
       context.fillText(
-        fitted(
-          this.gutter < 100 ? String(track.track.pid ?? track.track.title) : titleOf(track.track),
-          this.gutter - 24,
-          context,
-        ),
+        fitted(labelOf(track.track, this.gutter < 100), this.gutter - 20, context),
         14,
         track.y + ROW / 2,
       );

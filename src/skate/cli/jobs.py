@@ -22,14 +22,15 @@ from skate.cli.output import (
 )
 from skate.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
-# Options of `ray job submit` that only change its messages, or are for its HTTP client; accepted, so that scripts run.
+# Options of `ray job` that only change its messages, or are for its HTTP client; accepted, so that scripts run.
 _IGNORED_OPTIONS = ("--log-style", "--log-color", "--headers", "--verify")
 
 
 def _ignored_options(command: Any) -> Any:
+    ignored = {"hidden": True, "expose_value": False, "help": "Ignored."}
     for name in _IGNORED_OPTIONS:
-        command = click.option(name, hidden=True, expose_value=False, help="Ignored.")(command)
-    return command
+        command = click.option(name, **ignored)(command)
+    return click.option("-v", "--verbose", is_flag=True, **ignored)(command)
 
 
 @click.group()
@@ -133,6 +134,7 @@ def submit(
 @job.command("list")
 @format_option
 @job_address_option
+@_ignored_options
 def list_(format_: str, address: str) -> None:
     """List jobs: submitted ones, and attached programs."""
     jobs = JobSubmissionClient(address).list_jobs()
@@ -149,6 +151,7 @@ def list_(format_: str, address: str) -> None:
 @click.argument("id", shell_complete=candidates.jobs)
 @format_option
 @job_address_option
+@_ignored_options
 def status(id: str, format_: str, address: str) -> None:
     """Show one job."""
     row = _row(_known(lambda: JobSubmissionClient(address).get_job_info(id)))
@@ -162,6 +165,7 @@ def status(id: str, format_: str, address: str) -> None:
 @click.argument("id", shell_complete=candidates.jobs)
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
 @job_address_option
+@_ignored_options
 def logs(id: str, follow: bool, address: str) -> None:
     """Show the output of a job."""
     client = JobSubmissionClient(address)
@@ -181,6 +185,7 @@ def logs(id: str, follow: bool, address: str) -> None:
     "--no-wait", is_flag=True, hidden=True, expose_value=False, help="Ignored: a job ends in seconds."
 )
 @job_address_option
+@_ignored_options
 def stop(id: str, address: str) -> None:
     """Stop a running job."""
     stopped = _known(lambda: JobSubmissionClient(address).stop_job(id))
@@ -190,6 +195,7 @@ def stop(id: str, address: str) -> None:
 @job.command()
 @click.argument("id", shell_complete=candidates.jobs)
 @job_address_option
+@_ignored_options
 def delete(id: str, address: str) -> None:
     """Delete the record and the log of a job that has ended."""
     _known(lambda: JobSubmissionClient(address).delete_job(id))

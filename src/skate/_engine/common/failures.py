@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from skate._base import errors as exceptions
 from skate._base.errors.actor import ActorOutOfMemoryError
 from skate._base.errors.process import signal_name
+from skate._engine.common.outcomes import describe_failure
 
 MONITOR = "Skate's memory monitor ended it before the kernel's out-of-memory killer could end anything else"
 # Why an actor is unavailable.
@@ -263,6 +264,12 @@ def deadlock(chain: Sequence[str]) -> str:
         "Pass values on instead of waiting for them, let an actor run several calls at once (max_concurrency), or ask "
         "for fewer resources (an actor with num_cpus=0 holds no CPU)."
     )
+
+
+def describe(error: bytes) -> str:
+    """Return what the history of tasks keeps of an error that the engine has detected."""
+    found = pickle.loads(error)
+    return describe_failure(found, str(found))
 
 
 def _mb(size: int) -> str:

@@ -14,7 +14,7 @@ from skate._base.options import MethodOptions, TaskOptions
 from skate._base.serialization import loads
 from skate._engine.common import failures
 from skate._engine.common.calls import Dependencies, pack_arguments, split_arguments
-from skate._engine.common.outcomes import task_error
+from skate._engine.common.outcomes import describe_failure, task_error
 from skate._engine.common.states import FAILED, FINISHED, WAITING
 from skate._engine.common.values import DYNAMIC, STREAMING
 from skate._engine.inline.context import Running, Spec, current
@@ -87,9 +87,9 @@ class Invocation:
     """One task, or one call of an actor's method."""
 
     __slots__ = (
-        "_objects", "arguments", "attempt", "cancelled", "count", "created", "done", "ended", "error_type", "id",
-        "keep", "kind", "name", "parent", "per_yield", "references", "retries_left", "retry", "running", "spec",
-        "started", "state", "stream", "window",
+        "_objects", "arguments", "attempt", "cancelled", "count", "created", "done", "ended", "error_message",
+        "error_type", "id", "keep", "kind", "name", "parent", "per_yield", "references", "retries_left", "retry",
+        "running", "spec", "started", "state", "stream", "window",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +119,7 @@ class Invocation:
         self.started = 0.0
         self.ended = 0.0
         self.error_type: str | None = None
+        self.error_message: str | None = None
 
     def return_value(
         self, count: int, options: TaskOptions | MethodOptions, new_stream: Callable[[Invocation], Stream]
@@ -183,13 +184,20 @@ class Invocation:
         """Give every reference an error; a stream gets it as its last item."""
         if self.done:
             return
-        self.error_type = self.error_type or _type_name(error)
+        self._describe_error(error)
         self._finish(FAILED)
         if self.stream is not None:
             self.stream.fail(error)
         for reference in self.references:
             self._objects.settle(reference, error)
         self.references = []
+
+    def _describe_error(self, error: Value) -> None:
+        found = loads(error.data)
+        cause = getattr(found, "cause", None)
+        raised = cause if isinstance(cause, BaseException) else found
+        kind, _, self.error_message = describe_failure(raised, str(found)).partition("\n")
+        self.error_type = self.error_type or kind
 
     def fail_with(self, argument: Value) -> None:
         """Fail because an argument failed; the error names both tasks."""
@@ -238,14 +246,9 @@ class Invocation:
             "worker_pid": os.getpid(),
             "attempt_number": self.attempt,
             "error_type": self.error_type,
+            "error_message": self.error_message,
             "parent_task_id": self.parent,
             "required_resources": {} if self.kind == "ACTOR_TASK" else self.spec.resources,
             "func_or_class_name": self.name if actor is not None else self.spec.qualname or self.name,
             **self.spec.columns(),
         }
-
-
-def _type_name(error: Value) -> str:
-    found = loads(error.data)
-    cause = getattr(found, "cause", None)
-    return type(cause if isinstance(cause, BaseException) else found).__name__

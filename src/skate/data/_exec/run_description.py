@@ -119,12 +119,12 @@ class RunDescription:
             return {"state": "waiting", "backpressure": self._why_paused()}
         running = list(operator.running)
         paused = sum(task.paused and not task.ended for task in running)
-        return {
-            "state": "running" if status is OperatorStatus.ACTIVE else "waiting",
-            "backpressure": f"{paused} of {len(running)} tasks are paused: {self._why_paused()}"
-            if paused
-            else None,
-        }
+        state = "running" if status is OperatorStatus.ACTIVE else "waiting"
+        if paused:
+            why = f"{paused} of {len(running)} tasks are paused: {self._why_paused()}"
+            return {"state": state, "backpressure": why}
+        needs_input = not running and not operator.waiting
+        return {"state": state, "backpressure": "its input is not there yet" if needs_input else None}
 
     def _why_paused(self) -> str:
         used, limits = self._scheduler.used, self._scheduler.limits

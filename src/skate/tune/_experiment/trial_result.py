@@ -62,10 +62,17 @@ class Result(train.Result):
         )
 
     def __repr__(self) -> str:
+        return train.Result.__repr__(self._as_reported())
+
+    def _repr_html_(self) -> str:
+        return train.Result._repr_html_(self._as_reported())
+
+    def _as_reported(self) -> Result:
+        """Return the result with those metrics only that the trial has reported."""
         shown = copy.copy(self)
         if self.metrics is not None:
             shown.metrics = {name: value for name, value in self.metrics.items() if name not in _AUTOMATIC}
-        return train.Result.__repr__(shown)
+        return shown
 
 
 def result_of(folder: ExperimentFolder, trial: Trial) -> Result:

@@ -123,6 +123,7 @@ def task_state(row: dict[str, Any], node: str) -> TaskState:
         worker_id=worker_id(row["worker_id"]) if row["worker_id"] else None,
         worker_pid=row["worker_pid"] or None,
         error_type=row["error_type"],
+        error_message=row.get("error_message"),
         language="PYTHON",
         required_resources=row["required_resources"],
         runtime_env_info=_environment(row.get("runtime_env", "")),

@@ -141,7 +141,7 @@ class Template:
 
 
 # A finished task in the history: id, template, job, state, created, started, seconds, number and pid of its worker,
-# attempt, class of its error, and parent.
+# attempt, description of its error (`describe_failure`), and parent.
 FinishedTask = tuple[bytes, TaskTemplate, bytes, str, float, float, float, int, int, int, str, bytes]
 
 

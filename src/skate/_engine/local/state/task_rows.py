@@ -25,7 +25,7 @@ def finished_row(past: FinishedTask) -> Row:
         "worker_id": worker,
         "worker_pid": pid,
         "attempt_number": attempt,
-        "error_type": error or None,
+        **_error_facts(error),
         "parent_task_id": parent,
     }
 
@@ -41,7 +41,7 @@ def call_row(call: dict[str, Any]) -> Row:
         "worker_id": call["worker"],
         "worker_pid": call["pid"],
         "attempt_number": 0,
-        "error_type": call["error"] or None,
+        **_error_facts(call["error"]),
         "parent_task_id": b"",
         "required_resources": {},
         "func_or_class_name": call["name"],
@@ -84,6 +84,11 @@ def _spec_facts(id: bytes, spec: m.TaskTemplate, job: bytes) -> Row:
         "label_selector": spec.labels,
         "runtime_env": spec.environment,
     }
+
+
+def _error_facts(failed: str) -> Row:
+    kind, _, message = failed.partition("\n")
+    return {"error_type": kind or None, "error_message": message or None}
 
 
 def _basics(id: bytes, name: str, kind: str, job: bytes) -> Row:

@@ -118,7 +118,9 @@ class Tasks:
         if task.actor is not None:
             self._machine.actors.creation_failed(task.actor, obj.data)
         else:
-            self.fail(task, obj.data)
+            # Not the text of the error, which may need the modules of the user to be read.
+            failed = f"RayTaskError\nThe task did not run: its argument {obj.id.hex()} is an error."
+            self.fail(task, obj.data, failed)
 
     def enqueue(self, task: Task) -> None:
         """Queue a task whose arguments are ready."""
@@ -211,15 +213,21 @@ class Tasks:
             held, task.args_object = task.args_object, b""
             directory.release_inside([held])
 
-    def fail(self, task: Task, error: bytes) -> None:
-        """End a task that did not run, or whose worker is gone, with an error for every result."""
+    def fail(self, task: Task, error: bytes, failed: str | None = None) -> None:
+        """End a task that did not run, or whose worker is gone, with an error for every result.
+
+        Args:
+            task: The task.
+            error: The error, serialized.
+            failed: Its description in the history, if the node cannot read the error.
+        """
         self._machine.scheduler.remove(task)
         results = [m.Result(ERROR, error)] * max(1, task.template.spec.num_returns)
         state = task.state
         task.state = FAILED
         self.complete(task, results, HOST, task.items)
         peer = task.worker if state is RUNNING else None
-        self.record(task, FAILED, 0.0, peer, "")
+        self.record(task, FAILED, 0.0, peer, failures.describe(error) if failed is None else failed)
         self._machine.job_may_be_over(task.template.cls.job)
 
     def _again(self, task: Task) -> None:

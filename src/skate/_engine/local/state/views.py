@@ -271,7 +271,7 @@ class Views:
         store = self._machine.store
         return {
             "budget": store.budget,
-            "used": store.used,
+            "used": store.occupied,
             "on_disk": store.disk_used,
             "spilled_bytes": store.spilled_bytes,
             "restored_bytes": store.restored_bytes,

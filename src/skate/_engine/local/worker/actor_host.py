@@ -17,7 +17,7 @@ from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
 from skate._engine.common import signals
-from skate._engine.common.outcomes import run_without_loop
+from skate._engine.common.outcomes import describe_failure, run_without_loop
 from skate._engine.common.traced_calls import traced_method
 from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.client.wait_reports import Activity
@@ -136,8 +136,10 @@ class ActorHost:
             if not context.exiting:
                 if isinstance(error, SystemExit):
                     exit_process(error)
-                done.failed = type(error).__name__
-                done.results = [m.Result(ERROR, self._creation_error(error, name))]
+                cause = self._runner.task_error(error, name, self.instance, self._message.actor)
+                done.failed = describe_failure(error, cause.traceback_str)
+                died = exceptions.ActorDiedError(cause, class_name=self.class_name)
+                done.results = [m.Result(ERROR, dumps(died))]
         finally:
             current_task.reset(token)
             self._worker.title.show(self.class_name)
@@ -151,10 +153,6 @@ class ActorHost:
             announce_repr(self.instance, self.class_name)
             self._client.channel.hub.add_callback(self._listener.fileno(), self._accept)
         return not done.failed
-
-    def _creation_error(self, error: BaseException, name: str) -> bytes:
-        cause = self._runner.task_error(error, name, self.instance, self._message.actor)
-        return dumps(exceptions.ActorDiedError(cause, class_name=self.class_name))
 
     def _accept(self) -> None:
         try:
@@ -452,12 +450,15 @@ class ActorHost:
             exit_process(error)
         if isinstance(error, exceptions.TaskCancelledError) and incoming.cancelled:
             reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name, error))
+            failed = type(error).__name__
         else:
-            result = self._runner.failure(error, incoming.name, self.instance, self._message.actor)
+            cause = self._runner.task_error(error, incoming.name, self.instance, self._message.actor)
+            result = m.Result(ERROR, dumps(cause))
+            failed = describe_failure(error, cause.traceback_str)
             reply.retry = matches(error, incoming.options["retry"])
             missing = self._runner.backpressure.missing(call.task)
             reply.results = [result] * missing if call.num_returns == m.STREAMING else incoming.fill(result)
-        return type(error).__name__
+        return failed
 
     def _end(self, incoming: IncomingCall, reply: m.Reply, context: TaskContext, failed: str) -> None:
         call = incoming.call

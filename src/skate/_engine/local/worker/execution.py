@@ -22,6 +22,7 @@ from skate._engine.common.outcomes import (
     check_returns,
     check_yields,
     collect_yields,
+    describe_failure,
     matches,
     put_each,
     serialize_result,
@@ -161,14 +162,15 @@ class TaskRunner:
             if isinstance(code, str):
                 sys.stderr.write(code + "\n")
             return
-        done.failed = type(error).__name__
+        reported = self.task_error(error, template.name)
+        done.failed = describe_failure(error, reported.traceback_str)
         done.retry = prepared.retries(error)
         count = (
             self.backpressure.missing(done.task)
             if template.num_returns == m.STREAMING
             else template.num_returns
         )
-        done.results = [self.failure(error, template.name)] * max(1, count)
+        done.results = [m.Result(ERROR, dumps(reported))] * max(1, count)
 
     def cancelled_result(self, task: bytes, name: str = "", at: BaseException | None = None) -> m.Result:
         """Return the result of a cancelled task.

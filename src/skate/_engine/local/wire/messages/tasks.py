@@ -54,7 +54,7 @@ class Done(Message, tag=14):
     started: float = 0.0
     seconds: float = 0.0
     retry: bool = False  # the exception is one of those to retry on
-    failed: str = ""  # name of the exception's class
+    failed: str = ""  # description of the exception (`describe_failure`)
     last: bool = False  # the worker ends now (max_calls)
     count: int = 0  # how many items a generator made
 

@@ -1,1 +1,0 @@
-import{C as e,x as t}from"./index-CNvyo88x.js";function n(n,r={getInitialValueInEffect:!0}){let i=e(n,r),{colorScheme:a}=t();return a===`auto`?i:a}export{n as t};
