@@ -98,6 +98,7 @@ class Scheduler:
         }
         self._idle = {key: idle for key, idle in self._idle.items() if key[0] != job}
         self.starts.forget_job(job)
+        self._machine.preloads.forget_job(job)
 
     # ------------------------------------------------------------ queues
 
@@ -233,9 +234,9 @@ class Scheduler:
 
     # ------------------------------------------------------------ workers
 
-    def prestart(self, job: bytes, count: int) -> None:
-        """Start workers for a job in advance."""
-        self.starts.begin((job, "", False), count)
+    def prestart(self, job: bytes) -> None:
+        """Start a worker for a job in advance."""
+        self.starts.begin((job, "", False))
 
     def worker_ready(self, peer: Peer) -> None:
         """Handle the readiness of a started worker."""
