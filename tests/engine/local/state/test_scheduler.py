@@ -95,7 +95,7 @@ def test_tasks_that_need_no_cpu_all_run_at_once(world: World) -> None:
 
 def test_a_driver_may_have_workers_started_before_it_asks(world: World) -> None:
     driver = world.driver()
-    world.machine.scheduler.prestart(driver.job, 1)
+    world.machine.scheduler.prestart(driver.job)
     world.route(world.machine.take())
     worker = world.start_worker()
     task = driver.submit()

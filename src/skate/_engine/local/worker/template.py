@@ -33,7 +33,7 @@ from skate._engine.local.worker.preloaded import (
     import_for_job,
 )
 
-MESSAGE = 1 << 20  # bytes: the largest request
+MESSAGE = 100_000  # bytes: the largest request; the kernel refuses messages over 200 KB
 END = "end"  # the request to kill all workers and their descendants
 
 
