@@ -138,7 +138,7 @@ def test_modules_of_the_user_are_imported_by_each_worker(install: Any, session: 
 def test_global_random_numbers_differ_between_workers(session: Any) -> None:
     pytest.importorskip("numpy")
     session()
-    kind = user_of("numpy")
+    kind = user_of("numpy.random")  # NumPy loads it when it is needed
     template = wait_for_template(kind)
     facts = [facts_of(kind.remote()) for _ in range(4)]
     assert {each.parent for each in facts} == {template}
