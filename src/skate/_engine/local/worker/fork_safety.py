@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import signal
 import sys
 from typing import Any
@@ -94,6 +93,8 @@ def _has_children() -> bool:
 
 def _own_generators() -> bool:
     """Return whether a module has seeded a generator of its own."""
+    import random  # here, because this module is a part of the start of every node
+
     numpy_random = sys.modules.get("numpy.random")
     kinds: tuple[type, ...] = (random.Random,)
     names = getattr(sys.modules.get("tempfile"), "_name_sequence", None)

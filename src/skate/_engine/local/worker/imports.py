@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from skate._engine.local.worker import surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
 
 # Libraries that change others when they are told to: what is imported before that differs from what is imported after.
 _PATCHING = ("eventlet", "gevent")

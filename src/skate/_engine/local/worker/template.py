@@ -36,19 +36,10 @@ from skate._engine.local.worker.preloaded import (
 MESSAGE = 100_000  # bytes: the largest request; the kernel refuses messages over 200 KB
 END = "end"  # the request to kill all workers and their descendants
 
-
-class _Pause(NamedTuple):
-    """Modules that the template imports after a time without requests."""
-
-    milliseconds: int
-    modules: tuple[str, ...]
-
-
-# What most workers need sooner or later. Workers that start first must not wait for it.
-_LATER = (
-    _Pause(10, ("skate._engine.local.worker.actor_host", "skate._engine.local.client.job")),
-    _Pause(200, ("asyncio",)),
-)
+# What most workers need sooner or later. The first worker must not wait for it, and imports what it needs itself.
+_FOR_SECOND_WORKER = ("skate._engine.local.worker.actor_host", "skate._engine.local.client.job")
+_WHEN_IDLE = (*_FOR_SECOND_WORKER, "asyncio")
+IDLE_MS = 200  # without requests, before the template imports more
 
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
@@ -203,15 +194,13 @@ def _fork_on_request(
 
     parent = os.getpid()
     warm = PreloadedTemplates(poller, become_warm, fork, sock.sendall, MESSAGE)
-    later = iter(() if is_warm else _LATER)
-    pause = next(later, None)
+    idle = is_warm
+    started = 0
     while True:
-        ready = poller.poll(pause and pause.milliseconds)
-        if not ready and pause:
-            for name in pause.modules:
-                _preload(name)
-            gc.freeze()
-            pause = next(later, None)
+        ready = poller.poll(None if idle else IDLE_MS)
+        if not ready:
+            idle = True
+            _preload_all(_WHEN_IDLE)
             continue
         for descriptor, _ in ready:
             if descriptor == wake.read:
@@ -234,6 +223,9 @@ def _fork_on_request(
             elif not is_warm and warm.serves(request):
                 warm.start(request, descriptors)
             else:
+                started += 1
+                if started == 2 and not is_warm:
+                    _preload_all(_FOR_SECOND_WORKER)
                 fork(request, descriptors)
                 for inherited in descriptors:
                     os.close(inherited)
@@ -321,6 +313,12 @@ def _drain(descriptor: int) -> None:
             pass
     except BlockingIOError:
         return
+
+
+def _preload_all(names: tuple[str, ...]) -> None:
+    for name in names:
+        _preload(name)
+    gc.freeze()
 
 
 def _preload(name: str) -> None:
