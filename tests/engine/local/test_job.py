@@ -6,14 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import skate
 from skate._engine.local.client.job import job_info
-from skate._engine.local.worker import main as worker_main
+from skate._engine.local.worker import surroundings
 
 DRIVER = """
 import sys, skate
@@ -58,13 +57,13 @@ def path_of_worker(monkeypatch: pytest.MonkeyPatch, environment: dict[str, Any])
     """Return the import path of a worker whose interpreter has packages of its own."""
     monkeypatch.setattr(sys, "path", ["", "/other/site-packages"])
     monkeypatch.setattr(sys, "argv", sys.argv)
-    monkeypatch.setattr(worker_main, "_resolver", lambda *_: None)
+    monkeypatch.setattr(surroundings, "_adopted", None)
     job = {
         "sys_path": ["/project", "/lib", "/mine/site-packages"],
         "own_path": ["/lib", "/mine/site-packages"],
     }
     request = {"info": job, "environment": environment, "session": ""}
-    worker_main._adopt_job(request, SimpleNamespace())  # type: ignore[arg-type]
+    surroundings.adopt(request)
     return sys.path
 
 

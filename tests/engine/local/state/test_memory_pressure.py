@@ -162,7 +162,7 @@ def test_an_actor_restarts_as_often_as_it_may_and_then_is_dead(world: World) -> 
 
 def test_idle_workers_end_only_if_they_hold_something(world: World) -> None:
     driver = world.driver()
-    world.machine.scheduler.prestart(driver.job, 1)
+    world.machine.scheduler.prestart(driver.job)
     world.machine.settle()
     world.route(world.machine.take())
     fresh = world.start_worker()

@@ -95,7 +95,7 @@ def test_tasks_that_need_no_cpu_all_run_at_once(world: World) -> None:
 
 def test_a_driver_may_have_workers_started_before_it_asks(world: World) -> None:
     driver = world.driver()
-    world.machine.scheduler.prestart(driver.job, 1)
+    world.machine.scheduler.prestart(driver.job)
     world.route(world.machine.take())
     worker = world.start_worker()
     task = driver.submit()
@@ -633,3 +633,21 @@ def test_a_task_for_another_node_fails(world: World) -> None:
     driver = world.driver()
     task = driver.submit(node="ff" * 28)
     assert "which does not exist" in str(driver.error_of(result(task)))
+
+
+def test_a_task_does_not_wait_for_a_long_queue_of_actors() -> None:
+    world = World(cpus=2)
+    driver = world.driver()
+    for _ in range(20):
+        driver.create()
+    task = driver.submit()
+    ready: list[Worker] = []
+    while not any(task in worker.tasks for worker in ready):
+        command = next(iter(command for command in world.commands if isinstance(command, m.StartWorker)))
+        world.commands.remove(command)
+        worker = Worker(world, command.number, command.job)
+        worker.say(m.Hello("worker", 1000 + worker.number, worker.number, f"w{worker.number}"))
+        ready.append(worker)
+    assert len(ready) == 2
+    ready[-1].finish(task)
+    assert ready[-1].actor is not None, "the actors go on"

@@ -35,6 +35,7 @@ class World:
         pages: int = 1000,
         labels: dict[str, str] | None = None,
         private: bool = False,
+        learns_imports: bool = True,
     ) -> None:
         self.machine = Machine(
             resources={"CPU": float(cpus), "GPU": float(gpus), **(resources or {})},
@@ -43,6 +44,7 @@ class World:
             node_id=b"n" * 28,
             budget=pages * PAGE,
             private=private,
+            learns_imports=learns_imports,
         )
         self.now = 100.0
         self.commands: list[Any] = []

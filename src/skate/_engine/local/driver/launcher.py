@@ -129,6 +129,7 @@ def node_config(
         "node_id": os.urandom(28).hex(),
         "budget": budget,
         "preload": preload,
+        "auto_preload": variables.flag("AUTO_PRELOAD", True),
         "memory_monitor": monitor_settings(system_config),
     }
 

@@ -63,6 +63,7 @@ class Node:
             session=config["folder"],
             private=config["private"],
             oom_retries=int(config["memory_monitor"]["task_oom_retries"]),
+            learns_imports=config["auto_preload"] and template is not None,
         )
         self.connections: dict[int, Connection] = {}  # by process number
         self._by_descriptor: dict[int, Connection] = {}
@@ -243,7 +244,7 @@ class Node:
         )
         self._dirty.add(connection)
         if not info.get("runtime_env") and info.get("prestart", True):
-            machine.scheduler.prestart(peer.job, 1)
+            machine.scheduler.prestart(peer.job)
 
     def _closed(self, connection: Connection, now: float) -> None:
         number = connection.label
@@ -296,6 +297,10 @@ class Node:
             self.processes.start(message)
         elif kind is m.KillProcess:
             self.processes.kill(message.number)
+        elif kind is m.MakeTemplate:
+            self.processes.make_template(message)
+        elif kind is m.DropTemplate:
+            self.processes.drop_template(message.number)
         elif kind is m.DeleteSegment:
             try:
                 os.unlink(self.session.path_of(message.segment))

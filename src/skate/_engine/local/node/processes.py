@@ -41,6 +41,7 @@ class Processes:
         self._starting: set[int] = set()
         self._killed_while_starting: set[int] = set()
         self._spawned: dict[int, Any] = {}  # pid -> Popen
+        self._preloaded: set[int] = set()  # the numbers of preloaded templates
         self._template: socket.socket | None = None
         self._template_pid = 0
         self._forks = template is not None  # whether workers are forked
@@ -123,19 +124,17 @@ class Processes:
 
     def _launch(self, message: m.StartWorker) -> None:
         machine = self._node.machine
-        info = machine.job_info[message.job]
-        environment = self._prepared.get(message.environment, {})
-        request = {
+        request = self._surroundings(message.job, message.environment)
+        environment = request["environment"]
+        request |= {
             "number": message.number,
             "job": message.job,
-            "session": self._node.session.folder,
             "shm": self._node.session.shm,
             "node_id": machine.node_id,
-            "namespace": info.get("namespace") or "",
+            "namespace": machine.job_info[message.job].get("namespace") or "",
             "labels": machine.labels,
-            "info": {key: info.get(key) for key in JOB_FIELDS},
-            "environment": environment,
             "setup_hook": environment.get("setup_hook"),
+            "template": message.template,
         }
         try:
             # For the pipes of this worker, the connections of all starting ones, and temporary files.
@@ -155,6 +154,35 @@ class Processes:
             self._not_started(message.number, error)
         for descriptor in descriptors:
             os.close(descriptor)
+
+    def _surroundings(self, job: bytes, environment: str) -> dict[str, Any]:
+        """Return what a process adopts before it imports modules for a job."""
+        info = self._node.machine.job_info[job]
+        return {
+            "session": self._node.session.folder,
+            "info": {key: info.get(key) for key in JOB_FIELDS},
+            "environment": self._prepared.get(environment, {}),
+        }
+
+    def make_template(self, message: m.MakeTemplate) -> None:
+        """Make a preloaded template, where workers are forked."""
+        request = self._surroundings(message.job, message.environment)
+        modules = [*(request["environment"].get("preload") or ()), *message.modules]
+        data = pack({**request, "template": message.number, "modules": modules})
+        if request["environment"].get("spawn") or not self._forks or len(data) > MESSAGE:
+            self._node.handle_now(HOST, m.TemplateGone(message.number))
+            return
+        self._preloaded.add(message.number)
+        try:
+            self._fork(data, [])
+        except OSError:  # at a limit of the system
+            self._preloaded.discard(message.number)
+            self._node.handle_now(HOST, m.TemplateGone(message.number))
+
+    def drop_template(self, number: int) -> None:
+        """End a preloaded template."""
+        if number in self._preloaded and self._template is not None:
+            self._fork(pack({"template": number, "modules": None}), [])
 
     def _fork(self, data: bytes, descriptors: list[int]) -> None:
         """Have the template start a worker; start a new template if there is none."""
@@ -223,6 +251,11 @@ class Processes:
             self._started(first, second)
         elif kind == "refused":
             self._not_started(first, OSError(second, os.strerror(second)))
+        elif kind == "ready":
+            self._node.handle_now(HOST, m.TemplateReady(first))
+        elif kind == "gone":
+            self._preloaded.discard(first)
+            self._node.handle_now(HOST, m.TemplateGone(first))
         else:
             self._ended(first, second, orphaned=kind == "orphaned")
 
@@ -241,6 +274,9 @@ class Processes:
             self._node.machine.warn(
                 f"Skate cannot start the process that workers are forked from. {explain(error.errno or 0)}"
             )
+        preloaded, self._preloaded = self._preloaded, set()
+        for number in preloaded:
+            self._node.handle_now(HOST, m.TemplateGone(number))
         starting, self._starting = self._starting, set()
         for pid in [pid for pid in self._number_of if pid not in self._spawned]:
             self._signal(pid)

@@ -14,7 +14,8 @@ from skate._engine.local.state.deadlocks import Deadlocks
 from skate._engine.local.state.directory import Directory
 from skate._engine.local.state.groups import Groups
 from skate._engine.local.state.memory_pressure import MemoryPressure
-from skate._engine.local.state.records import ACTOR, HOST, IDLE, LEAVING, STARTING, Peer
+from skate._engine.local.state.preloads import Preloads
+from skate._engine.local.state.records import ACTOR, HOST, IDLE, LEAVING, STARTING, Key, Peer
 from skate._engine.local.state.scheduler import OVER, Scheduler
 from skate._engine.local.state.store import Store
 from skate._engine.local.state.tasks import Tasks
@@ -44,6 +45,7 @@ class Machine:
         session: str = "",
         private: bool = True,
         oom_retries: int = -1,
+        learns_imports: bool = True,
     ) -> None:
         self.now = 0.0
         self.node_id = node_id
@@ -63,6 +65,7 @@ class Machine:
         self.directory = Directory(self)
         self.store = Store(self, budget)
         self.tasks = Tasks(self)
+        self.preloads = Preloads(self, learns_imports)
         self.scheduler = Scheduler(self, Pool(to_units(resources), devices))
         self.actors = Actors(self)
         self.groups = Groups(self)
@@ -140,6 +143,7 @@ class Machine:
             m.Consumed: lambda _, x: tasks.consumed(x),
             m.HandBack: lambda source, x: scheduler.handed_back(source, x.tasks),
             m.Cancel: lambda _, x: tasks.cancel(x),
+            m.Imported: self.preloads.imported,
             m.CreateActor: actors.create,
             m.ActorWatch: lambda source, x: actors.watch(source, x.actor),
             m.KillActor: lambda _, x: actors.kill(x.actor, no_restart=x.no_restart),
@@ -155,6 +159,8 @@ class Machine:
             m.Hello: self._hello,
             m.Goodbye: lambda source, _: self._goodbye(source),
             m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines, x.last_begun, x.refused),
+            m.TemplateReady: lambda _, x: self.preloads.ready(x.number),
+            m.TemplateGone: lambda _, x: self.preloads.gone(x.number),
             m.MemoryPressure: lambda _, x: self.memory_pressure.pressure(x),
             m.Spilled: lambda _, x: store.spilled(x.id, x.error),
             m.Restored: lambda _, x: store.restored(x),
@@ -186,12 +192,14 @@ class Machine:
         self.job_info[job] = {**info, "pid": pid, "started": now, "ended": 0.0, "driver": peer.number}
         return peer
 
-    def start_worker(self, job: bytes, environment: str, for_devices: bool) -> None:
-        """Have the node process start a worker."""
+    def start_worker(self, key: Key, function: bytes = b"") -> None:
+        """Have the node process start a worker of a kind, which will probably load a function or class first."""
+        job, environment, for_devices = key
         peer = self._new_peer(is_driver=False, job=job, environment=environment)
         peer.for_devices = for_devices
         peer.started = self.now
-        self.send(HOST, m.StartWorker(peer.number, environment, job))
+        peer.preloaded = self.preloads.template_for(key, function) if function else 0
+        self.send(HOST, m.StartWorker(peer.number, environment, job, peer.preloaded))
 
     def _new_peer(self, *, is_driver: bool, job: bytes, environment: str) -> Peer:
         self._next_peer += 1

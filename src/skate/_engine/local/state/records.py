@@ -45,6 +45,7 @@ class Peer:
         "over_memory",
         "pid",
         "pins",
+        "preloaded",
         "said_goodbye",
         "segments",
         "started",
@@ -61,6 +62,7 @@ class Peer:
         self.job = job
         self.environment = environment
         self.for_devices = False  # of a worker: whether it runs tasks that use accelerators
+        self.preloaded = 0  # of a worker: the preloaded template that it was to be forked from, 0 for none
         self.pid = 0
         self.address = ""
         self.state = STARTING

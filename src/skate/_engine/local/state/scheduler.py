@@ -50,6 +50,7 @@ class Scheduler:
         self._ahead = TasksAhead(machine)
         # Cancelled by force on a worker with other tasks, and since when.
         self._force_cancelled: list[tuple[float, Task]] = []
+        self._served_actors: set[Key] = set()  # kinds whose last idle worker became an actor
         self.groups_wait = False  # whether placement groups wait for resources
         self._changed = False
         self.max_workers = max(4, pool.total.get("CPU", 0) // UNIT)
@@ -97,7 +98,9 @@ class Scheduler:
             key: template for key, template in self.templates.items() if template.cls.job != job
         }
         self._idle = {key: idle for key, idle in self._idle.items() if key[0] != job}
+        self._served_actors = {key for key in self._served_actors if key[0] != job}
         self.starts.forget_job(job)
+        self._machine.preloads.forget_job(job)
 
     # ------------------------------------------------------------ queues
 
@@ -133,13 +136,21 @@ class Scheduler:
         if waiting:
             order = list(waiting)
             if len(order) > 1:
-                order.sort(key=lambda cls: cls.queue[0].sequence)
+                order.sort(key=self._precedence)
             for cls in order:
                 self._place(cls)
                 if not cls.queue:
                     del waiting[cls]
         if self._ahead:
             self._recall_for_idle()
+
+    def _precedence(self, cls: SchedulingClass) -> tuple[bool, int]:
+        """Return a key that sorts the oldest class first, but lets tasks take turns with a long queue of actors.
+
+        An actor keeps its worker, and the next one takes a while to start: tasks would wait for all of them.
+        """
+        head = cls.queue[0]
+        return (head.actor is not None and cls.key in self._served_actors, head.sequence)
 
     def _place(self, cls: SchedulingClass) -> None:
         queue = cls.queue
@@ -160,8 +171,10 @@ class Scheduler:
             queue.popleft()
             peer.grant = pool.take(cls.request)
             if task.actor is not None:
+                self._served_actors.add(key)
                 self._machine.actors.begin(task, peer)
                 continue
+            self._served_actors.discard(key)
             peer.state = LEASED
             peer.lease = cls
             cls.leased[peer.number] = peer
@@ -233,9 +246,9 @@ class Scheduler:
 
     # ------------------------------------------------------------ workers
 
-    def prestart(self, job: bytes, count: int) -> None:
-        """Start workers for a job in advance."""
-        self.starts.begin((job, "", False), count)
+    def prestart(self, job: bytes) -> None:
+        """Start a worker for a job in advance."""
+        self.starts.begin((job, "", False))
 
     def worker_ready(self, peer: Peer) -> None:
         """Handle the readiness of a started worker."""

@@ -56,13 +56,13 @@ class Starts:
         refusal = self._refusals.get(key)
         if refusal is not None:
             wanted = 1 if refusal.next is None else 0
-        self.begin(key, wanted - self._starting.get(key, 0))
+        for position in range(self._starting.get(key, 0), wanted):
+            self.begin(key, cls.queue[position].template.spec.function)
 
-    def begin(self, key: Key, count: int) -> None:
-        """Start workers of one kind."""
-        for _ in range(count):
-            self._starting[key] = self._starting.get(key, 0) + 1
-            self._machine.start_worker(*key)
+    def begin(self, key: Key, function: bytes = b"") -> None:
+        """Start a worker of one kind, which will probably load a function or class first."""
+        self._starting[key] = self._starting.get(key, 0) + 1
+        self._machine.start_worker(key, function)
 
     def succeeded(self, peer: Peer) -> None:
         """Handle the readiness of a worker."""

@@ -123,8 +123,7 @@ class ActorHost:
         done = m.Done(run.task, [m.Result(1, dumps(None))], time.time())
         try:
             self._runner.set_devices(run.accelerators)
-            kind = self._prepared.load_class()
-            args, kwargs = self._runner.arguments(run.args, run.arguments, run.args_object)
+            kind, args, kwargs = self._runner.load(run, self._prepared.load_class)
             self.instance = kind.__new__(kind)
             self._engine.instance = self.instance
             self._group_of = find_groups(kind)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import GeneratorType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from skate._base import errors as exceptions
 from skate._base import ids
@@ -36,8 +36,11 @@ from skate._engine.local.client.engine import LocalEngine
 from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.wire import messages as m
 from skate._engine.local.worker.backpressure import Backpressure
+from skate._engine.local.worker.imports import ImportWatch
 
 __all__ = ["ExitRequest", "PreparedFunction", "TaskRunner", "matches"]
+
+T = TypeVar("T")
 
 
 class PreparedFunction:
@@ -58,6 +61,11 @@ class PreparedFunction:
             template = self.template
             self._function = traced_function(loads(self.code), template.module, template.qualname)
         return self._function
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the function of a task has been unpickled."""
+        return self._function is not None
 
     def load_class(self) -> Any:
         """Return the class of an actor."""
@@ -107,6 +115,15 @@ class TaskRunner:
                 kwargs[argument.slot] = value
         return args, kwargs
 
+    def load(self, run: m.Run, load: Callable[[], T]) -> tuple[T, list[Any], dict[str, Any]]:
+        """Load code for the first time, and its arguments; report modules that this has imported."""
+        with ImportWatch() as watch:
+            loaded = load()
+            args, kwargs = self.arguments(run.args, run.arguments, run.args_object)
+        if watch.modules:
+            self._client.channel.send(m.Imported(run.template, watch.modules, watch.seconds))
+        return loaded, args, kwargs
+
     def set_devices(self, accelerators: dict[str, list[str]]) -> None:
         """Limit the process to the accelerators that it may use."""
         os.environ.update(device_variables(accelerators))
@@ -124,8 +141,11 @@ class TaskRunner:
             self.set_devices(run.accelerators)
         task.resources = run.accelerators
         try:
-            function = prepared.function
-            args, kwargs = self.arguments(run.args, run.arguments, run.args_object)
+            if prepared.is_loaded:
+                function = prepared.function
+                args, kwargs = self.arguments(run.args, run.arguments, run.args_object)
+            else:
+                function, args, kwargs = self.load(run, lambda: prepared.function)
             value = function(*args, **kwargs)
             if count == 1 and type(value) is not GeneratorType:
                 done.results = [self.result(value, template.name)]

@@ -19,17 +19,16 @@ from skate._engine.local.client.client import Client
 from skate._engine.local.client.engine import LocalEngine
 from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.client.wait_reports import Activity
-from skate._engine.local.session.descendants import SESSION
 from skate._engine.local.session.task_progress import TaskProgress
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection, unpack
 from skate._engine.local.wire.interrupts import Interrupts
 from skate._engine.local.wire.unix_sockets import bind, connect
+from skate._engine.local.worker import surroundings
 from skate._engine.local.worker.execution import PreparedFunction, TaskRunner
 from skate._engine.local.worker.line_writer import LineWriter, end_lines
 from skate._engine.local.worker.process_title import IDLE, ProcessTitle
 
-BREAKPOINT_HOOK = "skate.util.rpdb.set_trace"  # called by `breakpoint()`, because a worker has no terminal
 MAX_COALESCED_RESULTS = 8  # results of short tasks that may be sent together
 MAX_RESULT_DELAY_S = 0.0005  # seconds of work after which results are sent
 INTERRUPT_TIMEOUT_S = 1.0  # then a cancelled task is in code that no signal interrupts
@@ -427,41 +426,11 @@ def _set_up_output(descriptors: list[int]) -> None:
 
 
 def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
-    """Adopt the import path, working directory and environment variables of the driver."""
+    """Adopt the surroundings of the driver, and what its job sets for the engine."""
+    surroundings.adopt(request)
+    engine.environment = (request.get("environment") or {}).get("original") or {}
     job = request["info"]
-    environment = request.get("environment") or {}
-    if job.get("environ") is not None:
-        os.environ.clear()
-        os.environ.update({**job["environ"], SESSION: request["session"]})
-    # Another interpreter has its own library and packages, which must come first.
-    foreign = set(job.get("own_path") or ()) if environment.get("python") else set()
-    for entry in reversed([entry for entry in job.get("sys_path", []) if entry not in foreign]):
-        if entry in sys.path:
-            sys.path.remove(entry)
-        sys.path.insert(0, entry)
-    sys.path[:] = [
-        entry for entry in sys.path if entry
-    ]  # "" comes from the command that started this process
-    for entry in reversed(environment.get("sys_path") or []):
-        sys.path.insert(0, entry)
-    if os.environ.get("PYTHONBREAKPOINT") != "0":  # 0 disables breakpoints
-        os.environ["PYTHONBREAKPOINT"] = BREAKPOINT_HOOK
-    os.environ.update(environment.get("env_vars") or {})
-    cwd = environment.get("cwd") or job.get("cwd")
-    if cwd:
-        try:
-            os.chdir(cwd)
-        except OSError as error:
-            sys.stderr.write(f"skate: cannot change to the working directory {cwd}: {error}\n")
-    if environment.get("cwd"):
-        sys.path.insert(0, environment["cwd"])
-    engine.environment = environment.get("original") or {}
     metadata = job.get("metadata") or {}
-    if metadata.get("as_ray") or "skate._base.alias" in sys.modules:
-        from skate._base import alias
-
-        # The setting of the template's job must not apply to another job.
-        (alias.install if metadata.get("as_ray") else alias.uninstall)()
     engine.default_lifetime = metadata.get("default_actor_lifetime", "")
     engine.driver_has_terminal = bool(job.get("terminal"))
     if "logging_config" in metadata:
@@ -469,8 +438,6 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
 
         log_as(metadata["logging_config"], engine.context)
     engine.environment_resolver = _resolver(engine, request)
-    if job.get("argv"):
-        sys.argv = list(job["argv"])
 
 
 def _resolver(engine: LocalEngine, request: dict[str, Any]) -> Any:

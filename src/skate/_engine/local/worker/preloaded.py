@@ -3,20 +3,54 @@
 A worker whose environment names modules to preload is forked from such a process, which has imported them once. The
 template forwards requests to it, and its reports to the node. If it dies, its workers die with it, and the template
 starts the requested workers without the imports; such a worker then reports the error of the import itself.
+
+The node asks for further ones, by number: for the modules that workers of one job and environment have imported.
+Those import them in the surroundings of the job, and give up if forks would then be unsafe.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import select
+import signal
 import socket
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from skate._engine.local.wire.frames import pack, unpack
+from skate._engine.local.worker import surroundings
+from skate._engine.local.worker.fork_safety import ForkCheck
+
+IMPORT_TIMEOUT_S = 120  # after which the kernel ends a template that has not imported its modules
 
 Request = dict[str, Any]
 Modules = tuple[str, ...]
+Key = Modules | int  # what an environment names, or the number that the node has given
+
+
+class UnsafeToFork(Exception):
+    """Imports have left something behind that forks cannot use, or must not share."""
+
+
+def import_for_job(request: Request) -> None:
+    """Import modules in the surroundings of a job.
+
+    Raises:
+        UnsafeToFork: Workers must not be forked from this process.
+    """
+    surroundings.adopt(request)
+    check = ForkCheck()
+    signal.alarm(IMPORT_TIMEOUT_S)
+    for name in request["modules"]:
+        importlib.import_module(name)
+    signal.alarm(0)
+    surroundings.keep()
+    reason = check.why_unsafe()
+    if reason:
+        raise UnsafeToFork(
+            f"workers import {request['modules'][0]} and others themselves, because the imports leave {reason}"
+        )
 
 
 class PreloadedTemplates:
@@ -24,7 +58,7 @@ class PreloadedTemplates:
 
     Args:
         poller: Watches their sockets.
-        become: Turns a child process into a preloaded template, given the modules and its socket.
+        become: Turns a child process into a preloaded template, given its key, the request for it, and its socket.
         fork: Starts a worker from this process.
         tell: Sends a message to the node.
         message: The largest message in bytes.
@@ -33,7 +67,7 @@ class PreloadedTemplates:
     def __init__(
         self,
         poller: select.poll,
-        become: Callable[[Modules, socket.socket], NoReturn],
+        become: Callable[[Key, Request, socket.socket], NoReturn],
         fork: Callable[[Request, list[int]], None],
         tell: Callable[[bytes], None],
         message: int,
@@ -43,29 +77,46 @@ class PreloadedTemplates:
         self._fork = fork
         self._tell = tell
         self._message = message
-        self._socket_of: dict[Modules, socket.socket] = {}
-        self._modules_of: dict[int, Modules] = {}
-        self._waiting: dict[Modules, dict[int, tuple[Request, list[int]]]] = {}
-        self._workers: dict[Modules, set[int]] = {}  # the pids of running workers
+        self._socket_of: dict[Key, socket.socket] = {}
+        self._key_of: dict[int, Key] = {}
+        self._waiting: dict[Key, dict[int, tuple[Request, list[int]]]] = {}
+        self._workers: dict[Key, set[int]] = {}  # the pids of running workers
         self._orphans: set[int] = set()  # workers of dead templates, which are dead or about to die
 
+    def serves(self, request: Request) -> bool:
+        """Return whether a worker is to be forked from a preloaded template."""
+        return request["template"] in self._socket_of or bool(request["environment"].get("preload"))
+
     def start(self, request: Request, descriptors: list[int]) -> None:
-        """Start a worker from the preloaded template for its modules, which is created if necessary."""
-        modules = tuple(request["environment"]["preload"])
-        if modules not in self._socket_of:
+        """Start a worker from the preloaded template of its number, or for its modules: that is made if necessary."""
+        key: Key = request["template"]
+        if key not in self._socket_of:
+            key = tuple(request["environment"]["preload"])
+        if key not in self._socket_of:
             try:
-                self._make(modules)
+                self._make(key, request)
             except OSError as error:  # at a limit: the node retries later
                 _close(descriptors)
                 self._tell(pack(["refused", request["number"], error.errno]))
                 return
-        self._waiting[modules][request["number"]] = (request, descriptors)
+        self._waiting[key][request["number"]] = (request, descriptors)
         try:
-            socket.send_fds(self._socket_of[modules], [pack(request)], descriptors)
+            socket.send_fds(self._socket_of[key], [pack(request)], descriptors)
         except OSError:
             return  # it is dead; its socket will report this
 
-    def _make(self, modules: Modules) -> None:
+    def make_or_drop(self, number: int, request: Request) -> None:
+        """Make the preloaded template of a number, or end it and its workers if the request has no modules."""
+        if request["modules"] is None:
+            if number in self._socket_of:
+                self._socket_of[number].shutdown(socket.SHUT_RDWR)  # it ends; its socket will report this
+            return
+        try:
+            self._make(number, request)
+        except OSError:  # at a limit
+            self._tell(pack(["gone", number, 0]))
+
+    def _make(self, key: Key, request: Request) -> None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             pid = os.fork()
@@ -76,12 +127,12 @@ class PreloadedTemplates:
         if pid == 0:
             mine.close()
             self.leave()
-            self._become(modules, its)
+            self._become(key, request, its)
         its.close()
-        self._socket_of[modules] = mine
-        self._modules_of[mine.fileno()] = modules
-        self._waiting[modules] = {}
-        self._workers[modules] = set()
+        self._socket_of[key] = mine
+        self._key_of[mine.fileno()] = key
+        self._waiting[key] = {}
+        self._workers[key] = set()
         self._poller.register(mine, select.POLLIN)
 
     def hear(self, descriptor: int) -> bool:
@@ -89,26 +140,26 @@ class PreloadedTemplates:
 
         The socket may have nothing to read: a new template may have the descriptor of a dead one.
         """
-        modules = self._modules_of.get(descriptor)
-        if modules is None:
+        key = self._key_of.get(descriptor)
+        if key is None:
             return False
         try:
-            data = self._socket_of[modules].recv(self._message, socket.MSG_DONTWAIT)
+            data = self._socket_of[key].recv(self._message, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except ConnectionResetError:  # raised once, before the last reports of a dead template
             return True
         if not data:
-            self._gone(modules)
+            self._gone(key)
             return False
         kind, first, second = unpack(data)
         if kind in ("started", "refused"):
-            _, descriptors = self._waiting[modules].pop(first)
+            _, descriptors = self._waiting[key].pop(first)
             _close(descriptors)
         if kind == "started":
-            self._workers[modules].add(second)
+            self._workers[key].add(second)
         elif kind == "exited":
-            self._workers[modules].discard(first)
+            self._workers[key].discard(first)
         self._tell(data)
         return True
 
@@ -117,7 +168,7 @@ class PreloadedTemplates:
 
         Reads the reports first: the node must receive the start of a worker before its end.
         """
-        for descriptor in list(self._modules_of):
+        for descriptor in list(self._key_of):
             while self.hear(descriptor):
                 continue
         if pid not in self._orphans:
@@ -125,15 +176,17 @@ class PreloadedTemplates:
         self._orphans.remove(pid)
         return True
 
-    def _gone(self, modules: Modules) -> None:
-        sock = self._socket_of.pop(modules)
-        del self._modules_of[sock.fileno()]
+    def _gone(self, key: Key) -> None:
+        sock = self._socket_of.pop(key)
+        del self._key_of[sock.fileno()]
         self._poller.unregister(sock)
         sock.close()
-        self._orphans |= self._workers.pop(modules)
-        for request, descriptors in self._waiting.pop(modules).values():
+        self._orphans |= self._workers.pop(key)
+        for request, descriptors in self._waiting.pop(key).values():
             self._fork(request, descriptors)
             _close(descriptors)
+        if isinstance(key, int):
+            self._tell(pack(["gone", key, 0]))
 
     def leave(self) -> None:
         """Close the sockets, in a process that was forked from the template."""

@@ -24,10 +24,22 @@ from skate._engine.local.session.descendants import (
 )
 from skate._engine.local.session.folders import Session
 from skate._engine.local.wire.frames import pack, unpack
-from skate._engine.local.worker.preloaded import Modules, PreloadedTemplates, Request
+from skate._engine.local.worker.fork_safety import renew_random_state
+from skate._engine.local.worker.preloaded import (
+    Key,
+    PreloadedTemplates,
+    Request,
+    UnsafeToFork,
+    import_for_job,
+)
 
-MESSAGE = 1 << 20  # bytes: the largest request
+MESSAGE = 100_000  # bytes: the largest request; the kernel refuses messages over 200 KB
 END = "end"  # the request to kill all workers and their descendants
+
+# What most workers need sooner or later. The first worker must not wait for it, and imports what it needs itself.
+_FOR_SECOND_WORKER = ("skate._engine.local.worker.actor_host", "skate._engine.local.client.job")
+_WHEN_IDLE = (*_FOR_SECOND_WORKER, "asyncio")
+IDLE_MS = 200  # without requests, before the template imports more
 
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
@@ -175,21 +187,20 @@ def _fork_on_request(
             _become_worker(worker_main, request, descriptors, me)
         sock.send(pack(["started", request["number"], pid]))
 
-    def become_warm(modules: Modules, its: socket.socket) -> NoReturn:
+    def become_warm(key: Key, request: Request, its: socket.socket) -> NoReturn:
         wake.close()
         sock.close()
-        _serve_warm(modules, its, worker_main, parent)
+        _serve_warm(key, request, its, worker_main, parent)
 
     parent = os.getpid()
     warm = PreloadedTemplates(poller, become_warm, fork, sock.sendall, MESSAGE)
-    idle = False
+    idle = is_warm
+    started = 0
     while True:
-        # Import what most workers need sooner or later, but only after the first workers have started.
-        ready = poller.poll(None if idle else 200)
+        ready = poller.poll(None if idle else IDLE_MS)
         if not ready:
             idle = True
-            _preload("asyncio")
-            gc.freeze()
+            _preload_all(_WHEN_IDLE)
             continue
         for descriptor, _ in ready:
             if descriptor == wake.read:
@@ -207,28 +218,39 @@ def _fork_on_request(
                 end_descendants()
                 warm.forget()
                 sock.send(pack([END, 0, 0]))
-            elif request["environment"].get("preload") and not is_warm:
+            elif "modules" in request:
+                warm.make_or_drop(request["template"], request)
+            elif not is_warm and warm.serves(request):
                 warm.start(request, descriptors)
             else:
+                started += 1
+                if started == 2 and not is_warm:
+                    _preload_all(_FOR_SECOND_WORKER)
                 fork(request, descriptors)
                 for inherited in descriptors:
                     os.close(inherited)
 
 
-def _serve_warm(modules: Modules, sock: socket.socket, worker_main: Any, parent: int) -> NoReturn:
+def _serve_warm(key: Key, request: Request, sock: socket.socket, worker_main: Any, parent: int) -> NoReturn:
     """Run as a preloaded template until the template that it was forked from is gone."""
     try:
         die_with_parent(parent)
         adopt_orphans()
         wake = _wake_on_child()
         gc.disable()  # imported modules contain hardly any garbage, and a collection would copy pages
-        for name in modules:
-            _preload(name)
+        if isinstance(key, int):
+            import_for_job(request)
+            sock.send(pack(["ready", key, 0]))
+        else:
+            for name in key:
+                _preload(name)
         gc.freeze()
         gc.enable()
         _fork_on_request(sock, wake, worker_main, is_warm=True)
     except ConnectionError:
         end_descendants()
+    except UnsafeToFork as error:
+        sys.stderr.write(f"skate: {error}\n")
     except BaseException:
         import traceback
 
@@ -252,6 +274,7 @@ def _become_worker(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         die_with_parent(parent)
         gc.unfreeze()
+        renew_random_state()
         code = worker_main.main(request, descriptors)
     except BaseException:
         import traceback
@@ -290,6 +313,12 @@ def _drain(descriptor: int) -> None:
             pass
     except BlockingIOError:
         return
+
+
+def _preload_all(names: tuple[str, ...]) -> None:
+    for name in names:
+        _preload(name)
+    gc.freeze()
 
 
 def _preload(name: str) -> None:

@@ -262,7 +262,7 @@ class Simulation:
         self.processes[peer.number] = Driver(self, peer.number, peer.job)
         self.say("driver %s joins", peer.number)
         if self.choices.chance(50):
-            self.machine.scheduler.prestart(peer.job, 1)
+            self.machine.scheduler.prestart(peer.job)
             self.route()
 
     def end(self, process: Process, code: int | None, *, crash: bool = False) -> None:

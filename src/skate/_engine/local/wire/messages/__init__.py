@@ -24,8 +24,10 @@ from skate._engine.local.wire.messages.actors import (
 from skate._engine.local.wire.messages.host import (
     DeleteSegment,
     DeleteSpilled,
+    DropTemplate,
     EnvironmentReady,
     KillProcess,
+    MakeTemplate,
     MemoryPressure,
     Restore,
     Restored,
@@ -33,6 +35,8 @@ from skate._engine.local.wire.messages.host import (
     Spilled,
     StartWorker,
     Stop,
+    TemplateGone,
+    TemplateReady,
     WorkerGone,
 )
 from skate._engine.local.wire.messages.life import (
@@ -76,6 +80,7 @@ from skate._engine.local.wire.messages.tasks import (
     Done,
     Export,
     HandBack,
+    Imported,
     Item,
     Recall,
     Run,
@@ -117,6 +122,7 @@ WIRE = (
     | Consumed
     | Recall
     | HandBack
+    | Imported
     | Cancel
     | CancelRunning
     | Blocked
@@ -187,6 +193,7 @@ __all__ = [
     "DeleteSpilled",
     "Done",
     "DropSegments",
+    "DropTemplate",
     "EnvironmentReady",
     "Events",
     "Exit",
@@ -197,12 +204,14 @@ __all__ = [
     "HandBack",
     "Hello",
     "Hold",
+    "Imported",
     "Inquire",
     "Introduce",
     "Item",
     "KillActor",
     "KillProcess",
     "Located",
+    "MakeTemplate",
     "MemoryPressure",
     "Message",
     "Mutable",
@@ -230,6 +239,8 @@ __all__ = [
     "Submit",
     "Subscribe",
     "TaskTemplate",
+    "TemplateGone",
+    "TemplateReady",
     "Tidy",
     "Unblocked",
     "Unpin",

@@ -11,6 +11,22 @@ class StartWorker(Message, tag=90):
     number: int
     environment: str
     job: bytes
+    template: int = 0  # the preloaded template to fork it from, 0 for none
+
+
+class MakeTemplate(Message, tag=97):
+    """Make a preloaded template for the workers of a job and an environment."""
+
+    number: int
+    environment: str
+    job: bytes
+    modules: list[str]
+
+
+class DropTemplate(Message, tag=98):
+    """End a preloaded template, and its workers."""
+
+    number: int
 
 
 class KillProcess(Message, tag=91):
@@ -98,3 +114,15 @@ class EnvironmentReady(Message, tag=103):
 
     environment: str
     error: str = ""
+
+
+class TemplateReady(Message, tag=105):
+    """A preloaded template has imported its modules, and workers can be forked from it."""
+
+    number: int
+
+
+class TemplateGone(Message, tag=106):
+    """A preloaded template has ended, or could not be made."""
+
+    number: int

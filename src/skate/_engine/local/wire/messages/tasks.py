@@ -150,3 +150,11 @@ class Deadlock(Message, tag=23):
     text: str
     wait: int = 0
     object: bytes = b""
+
+
+class Imported(Message, tag=27):
+    """Loading the function of a template has imported modules of installed distributions, in this order."""
+
+    template: int
+    modules: list[str]
+    seconds: float  # processor time
