@@ -18,6 +18,7 @@ import pytest
 import skate
 from skate._base.serialization import loads, serialize
 from skate._engine.common import machine_facts, open_files
+from skate._engine.common.platform import system
 from skate._engine.local.session import segments
 from skate._engine.local.session.folders import Session
 from skate._engine.local.session.shared_memory import SegmentFiles, SegmentMapping, map_file
@@ -41,14 +42,14 @@ def session(tmp_path: Path) -> Session:
 @pytest.fixture
 def full(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     """A session for whose shared memory there is no room."""
-    reserve = os.posix_fallocate
+    reserve = system.reserve
 
-    def refuse(descriptor: int, offset: int, size: int) -> None:
+    def refuse(descriptor: int, size: int) -> None:
         if os.readlink(f"/proc/self/fd/{descriptor}").startswith(session.shm):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        reserve(descriptor, offset, size)
+        reserve(descriptor, size)
 
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    monkeypatch.setattr(system, "reserve", refuse)
     return session
 
 
@@ -158,7 +159,7 @@ def test_the_progress_of_a_worker_is_unknown_when_the_disk_is_full_too(
     def refuse(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    monkeypatch.setattr(system, "reserve", refuse)
     TaskProgress(session, 7).begin(b"t" * 24, 2)
     assert last_begun(session, 7) is None
     assert last_begun(session, 7) == b""

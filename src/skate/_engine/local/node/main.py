@@ -14,6 +14,7 @@ from typing import Any
 
 from skate._base import tracing
 from skate._engine.common import open_files
+from skate._engine.common.platform import system
 from skate._engine.common.process_limits import start_thread
 from skate._engine.local.node.memory_monitor import MemoryMonitor
 from skate._engine.local.node.output import OutputPipes
@@ -29,8 +30,8 @@ from skate._engine.local.wire.unix_sockets import bind
 
 FLUSH_TIMEOUT_S = 5.0  # for the last messages to processes that do not read
 
-_IN = select.EPOLLIN
-_OUT = select.EPOLLOUT
+_IN = system.READ
+_OUT = system.WRITE
 
 
 class Node:
@@ -49,7 +50,7 @@ class Node:
             },
         )
         self.config = config
-        self.poll = select.epoll()
+        self.poll = system.poller()
         self.machine = Machine(
             resources=config["resources"],
             devices=config["devices"],
@@ -79,7 +80,7 @@ class Node:
         )
         self.watch(self.listener.fileno(), self._accept)
         self.watch(self.spill.descriptor, self.spill.collect)
-        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        read, write = system.pipe()
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         self._signals = read
         self.watch(read, self._signalled)

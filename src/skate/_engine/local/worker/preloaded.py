@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from skate._engine.common.platform import system
 from skate._engine.local.wire.frames import pack, unpack
 
 Request = dict[str, Any]
@@ -66,7 +68,7 @@ class PreloadedTemplates:
             return  # it is dead; its socket will report this
 
     def _make(self, modules: Modules) -> None:
-        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        mine, its = system.message_pair()
         try:
             pid = os.fork()
         except OSError:
@@ -130,10 +132,24 @@ class PreloadedTemplates:
         del self._modules_of[sock.fileno()]
         self._poller.unregister(sock)
         sock.close()
-        self._orphans |= self._workers.pop(modules)
+        workers = self._workers.pop(modules)
+        if system.ADOPTS_ORPHANS:
+            self._orphans |= workers
+        else:
+            self._end(workers)
         for request, descriptors in self._waiting.pop(modules).values():
             self._fork(request, descriptors)
             _close(descriptors)
+
+    def _end(self, workers: set[int]) -> None:
+        """Kill workers of a dead template whose end this process does not learn of, and report it."""
+        for pid in workers:
+            for kill in (os.killpg, os.kill):
+                try:
+                    kill(pid, signal.SIGKILL)
+                except (ProcessLookupError, PermissionError):
+                    continue  # it has ended, or led no group yet
+            self._tell(pack(["orphaned", pid, -signal.SIGKILL]))
 
     def leave(self) -> None:
         """Close the sockets, in a process that was forked from the template."""
