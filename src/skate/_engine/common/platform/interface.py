@@ -71,6 +71,8 @@ class Platform(Protocol):
     # Whether the processes that called `lead` become the parents of descendants whose parents die, and so find all
     # descendants by their parents, and learn of their end.
     ADOPTS_ORPHANS: bool
+    # Whether a process may fork after it has imported modules of the user. The frameworks of macOS do not survive that.
+    FORKS_AFTER_IMPORTS: bool
 
     # ------------------------------------------------------------ waiting
 

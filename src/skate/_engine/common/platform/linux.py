@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -22,6 +23,7 @@ WRITE = select.EPOLLOUT
 SHARED_MEMORY = "/dev/shm"
 LONGEST_SOCKET_PATH = 107
 ADOPTS_ORPHANS = True
+FORKS_AFTER_IMPORTS = True
 
 _DESCRIPTORS = "/proc/self/fd"
 _PR_SET_PDEATHSIG = 1
@@ -51,7 +53,10 @@ class _EventFile:
         return self._descriptor
 
     def set(self) -> None:
-        os.eventfd_write(self._descriptor, 1)
+        try:
+            os.eventfd_write(self._descriptor, 1)
+        except ValueError:  # closed
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
 
     def clear(self) -> None:
         try:

@@ -16,9 +16,8 @@ from skate._engine.common.process_limits import explain
 
 _own: tuple[int, int] | None = None  # the pipe that the children of this process watch
 _parent = -1  # the read end of the parent's pipe
-_stopping: tuple[int, _thread.LockType] | None = (
-    None  # ends the thread when it is written to, and the lock it holds
-)
+# The descriptor that ends the thread when it is closed, a lock that the thread holds, and its identifier.
+_stopping: tuple[int, _thread.LockType, int] | None = None
 _registered = False
 
 
@@ -77,24 +76,32 @@ def start() -> None:
         # No handler of Python's may run late because a signal went to this thread, so it blocks all.
         mask = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
         try:
-            _thread.start_new_thread(_watch, (_parent, read, running))
+            ident = _thread.start_new_thread(_watch, (_parent, read, running))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     except RuntimeError as error:  # Python only says "can't start new thread"
         os.close(read)
         os.close(write)
         raise OSError(errno.EAGAIN, explain(errno.EAGAIN)) from error
-    _stopping = write, running
+    _stopping = write, running, ident
+    _count(ident, running=True)
 
 
 def stop() -> None:
     """Stop watching the parent, and wait for the end of the thread."""
     global _stopping
     if _stopping is not None:
-        write, running = _stopping
+        write, running, ident = _stopping
         _stopping = None
         os.close(write)
         running.acquire()
+        _count(ident, running=False)
+
+
+def _count(ident: int, *, running: bool) -> None:
+    from skate._base.background_threads import count_as_background
+
+    count_as_background(ident, running=running)
 
 
 def _watch(parent: int, stopped: int, running: _thread.LockType) -> None:

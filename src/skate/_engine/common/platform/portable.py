@@ -10,6 +10,7 @@ import resource
 import select
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ WRITE = select.POLLOUT
 SHARED_MEMORY = ""
 LONGEST_SOCKET_PATH = 103
 ADOPTS_ORPHANS = False
+FORKS_AFTER_IMPORTS = sys.platform != "darwin"
 
 _DESCRIPTORS = "/dev/fd"
 _MOST_DESCRIPTORS = 65_536  # as many are closed one by one

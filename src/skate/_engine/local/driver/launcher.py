@@ -130,8 +130,21 @@ def node_config(
         "node_id": os.urandom(28).hex(),
         "budget": budget,
         "preload": preload,
+        "fork": forks_workers(),
         "memory_monitor": monitor_settings(system_config),
     }
+
+
+def forks_workers() -> bool:
+    """Return whether workers are forks of the template, or new interpreters as `SKATE_START=spawn` asks.
+
+    Raises:
+        ValueError: The variable has another value.
+    """
+    chosen = os.environ.get("SKATE_START") or "fork"
+    if chosen not in ("fork", "spawn"):
+        raise ValueError(f"SKATE_START is {chosen!r}: set it to fork or spawn.")
+    return chosen == "fork"
 
 
 def monitor_settings(given: Mapping[str, Any] | None) -> dict[str, float]:

@@ -34,7 +34,7 @@ class MemoryMonitor:
 
     def start(self) -> None:
         """Start the monitor, unless it is disabled."""
-        if self._refresh <= 0 or memory.usage() is None:
+        if self._refresh <= 0:
             return
         self._node.watch(self._read, self._collect)
         thread = threading.Thread(target=self._run, name="skate-memory", daemon=True)
@@ -54,7 +54,7 @@ class MemoryMonitor:
     def _run(self) -> None:
         while not self._ending.wait(self._refresh):
             usage = memory.usage()
-            if usage is not None and usage.used > self._threshold * usage.total:
+            if usage.used > self._threshold * usage.total:
                 self._found = usage
                 os.write(self._write, b"x")
 

@@ -474,8 +474,11 @@ def _shut_down(worker: Worker) -> None:
 
 def main_of_spawned(path: str) -> None:
     """Run as a worker that was not forked from the template."""
+    from skate._engine.local.worker.template import load_api
+
     system.adopt_input()
     system.die_with_parent(os.getppid())
+    load_api()
     code = main(_load_request(path), [])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -87,14 +87,14 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
     system.lead()
     from skate._engine.local.worker import main as worker_main
 
-    _load_api()
+    load_api()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake = _wake_on_child()
     if config.get("as_ray"):  # for preloaded modules; a worker uses the setting of its own job
         from skate._base import alias
 
         alias.install()
-    if config.get("preload"):
+    if config.get("preload") and system.FORKS_AFTER_IMPORTS:
         # An import may hang; after the imports, the template outlives the node to clean up.
         system.die_with_parent(parent)
         for name in config["preload"]:
@@ -114,8 +114,8 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
         os._exit(1)
 
 
-def _load_api() -> None:
-    """Load the public names of the package once, instead of in every worker."""
+def load_api() -> None:
+    """Load the public names of the package; cloudpickle finds classes only in modules that are loaded."""
     package = sys.modules[__name__.partition(".")[0]]
     for name in package.__all__:
         getattr(package, name)
@@ -199,7 +199,7 @@ def _fork_on_request(
                 end_descendants()
                 warm.forget()
                 sock.send(pack([END, 0, 0]))
-            elif request["environment"].get("preload") and not is_warm:
+            elif system.FORKS_AFTER_IMPORTS and request["environment"].get("preload") and not is_warm:
                 warm.start(request, descriptors)
             else:
                 fork(request, descriptors)
