@@ -51,7 +51,7 @@ PYTEST = $(BIN)/python -m pytest --durations 5 --durations-min 5 $(ORDER)
 SEEDS ?= 1 2 3 4 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test-core test steady frameworks ray ray-more check format docs dashboard bench compat compat-openai \
+.PHONY: help setup run test-core test-portable test steady frameworks ray ray-more check format docs dashboard bench compat compat-openai \
   compat-vllm ray-docs chaos clean
 
 help: ## show this list
@@ -99,7 +99,7 @@ run: $(VENV)/.run ## fine-tune a small language model on two workers, compare le
 # The tests run in parts, each in a process of its own: libraries that datasets and Serve load leave threads behind. Three
 # parts run at a time, since much of the time of a test is waiting, the longest first; what a part prints is shown when it
 # has ended. No test is tried twice.
-PARTS := test-engines test-data test-programs test-serve test-train test-llm
+PARTS := test-engines test-data test-programs test-serve test-train test-portable test-llm
 SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
 
@@ -107,12 +107,16 @@ SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # 
 test-core: $(VENV)/.test-core ## the tests of the engines, in a light environment
 	$(PYTEST) --suite core $(ARGS)
 
+# The same on the platform layer for systems other than Linux, which runs on Linux too. The inline engine has no part in it.
+test-portable: $(if $(wildcard $(VENV)/.test),$(VENV)/.test,$(VENV)/.test-core) ## the tests of the engines on the portable platform layer
+	$(call timed,SKATE_PLATFORM=portable $(PYTEST) --suite core --engine local $(ARGS))
+
 test: $(VENV)/.test check ## all checks and all tests, but for those of `make frameworks` and `make ray`
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
 	$(if $(ARGS),,@echo "$(words $(PARTS)) parts, three at a time: each is shown when it has ended, the first after minutes")
 	$(if $(ARGS),,$(MAKE) --jobs=3 --keep-going $(SHOWN_WHOLE) --no-print-directory $(PARTS))
 
-$(PARTS): $(VENV)/.test
+$(filter-out test-portable,$(PARTS)): $(VENV)/.test
 	$(call timed,$(PYTEST) --suite $(@:test-%=%))
 
 # A test that passes by luck fails here sooner or later: in another order, or on a busy machine.

@@ -1,10 +1,13 @@
-"""A pytest plugin: tests of facts that only one platform layer of the local engine has.
+"""A pytest plugin: tests that need a platform layer of the local engine, or a system.
 
 The suite runs on the layer that `SKATE_PLATFORM` names. A test marked `linux_layer("…")` is about something that only
-the layer of Linux does, for the reason given; on another one it is skipped.
+the layer of Linux does, for the reason given; on another one it is skipped. A test marked `linux_machine("…")` runs on
+both layers, and itself uses something of Linux to look at what they do.
 """
 
 from __future__ import annotations
+
+import sys
 
 import pytest
 
@@ -17,10 +20,15 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests of another layer."""
-    if system.NAME == "linux":
-        return
+    """Skip tests of another layer or system."""
+    if system.NAME != "linux":
+        _skip(items, "linux_layer", "only the platform layer of Linux")
+    if sys.platform != "linux":
+        _skip(items, "linux_machine", "needs Linux")
+
+
+def _skip(items: list[pytest.Item], name: str, why: str) -> None:
     for item in items:
-        for mark in item.iter_markers("linux_layer"):
+        for mark in item.iter_markers(name):
             (reason,) = mark.args
-            item.add_marker(pytest.mark.skip(reason=f"only the platform layer of Linux: {reason}"))
+            item.add_marker(pytest.mark.skip(reason=f"{why}: {reason}"))

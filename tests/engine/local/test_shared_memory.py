@@ -28,7 +28,7 @@ MANY = 300
 
 
 def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(os.listdir("/dev/fd"))
 
 
 @pytest.fixture
@@ -69,6 +69,7 @@ def test_a_mapping_keeps_no_descriptor(session: Session) -> None:
     files.close()
 
 
+@pytest.mark.linux_machine("it reads /proc/self/maps")
 def test_a_mapping_is_unmapped_with_the_last_array_on_it(session: Session) -> None:
     files = SegmentFiles(session)
     value = serialize(np.arange(20_000))
@@ -146,6 +147,7 @@ def test_the_progress_of_a_worker_is_read_after_its_death(session: Session) -> N
     assert last_begun(session, 7) == b""
 
 
+@pytest.mark.linux_machine("it follows a link in /proc/self/fd")
 def test_the_progress_of_a_worker_is_on_disk_when_shared_memory_is_full(full: Session) -> None:
     TaskProgress(full, 7).begin(b"t" * 24, 2)
     assert last_begun(full, 7) == run_id(b"t" * 24, 2)
