@@ -27,7 +27,7 @@ OPTIONS = (
     "--no-first-run",
     "--remote-debugging-port=0",
 )
-PATIENCE_S = 60
+EVENT_TIMEOUT_S = 60
 WAIT_MS = 30_000  # for a condition: less, so that the failure names it
 KEY_CODES = {"Enter": 13, "Escape": 27, "Tab": 9, "/": 191}
 
@@ -101,7 +101,7 @@ class Page:
         loads = self._loads
         self._call("Page.navigate", url=url)
         while self._loads == loads:
-            self._note(json.loads(self._socket.recv(timeout=PATIENCE_S)))
+            self._note(json.loads(self._socket.recv(timeout=EVENT_TIMEOUT_S)))
 
     def run(self, script: str) -> Any:
         """Return the value of an expression, or of the promise that it gives."""
@@ -195,7 +195,7 @@ class Page:
             message["sessionId"] = self._session
         self._socket.send(json.dumps(message))
         while True:
-            answer = json.loads(self._socket.recv(timeout=PATIENCE_S))
+            answer = json.loads(self._socket.recv(timeout=EVENT_TIMEOUT_S))
             if answer.get("id") == self._calls:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return answer["result"]

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PROGRAMS = Path(__file__).parents[2] / "bench" / "gpu"
+PROGRAM_TIMEOUT_S = (
+    280  # each starts several processes that import torch, which takes minutes on a busy machine
+)
+
+pytestmark = pytest.mark.timeout(PROGRAM_TIMEOUT_S + 20)
 
 
 def run(program: str, folder: Path) -> Any:
     """Run a program with its small model, and return the figures that it writes."""
     figures = folder / "figures.json"
     command = [sys.executable, str(PROGRAMS / program), "--tiny", "--rounds", "1", "--out", str(figures)]
-    subprocess.run(command, check=True, cwd=folder, capture_output=True, timeout=100)
+    # The threads of OpenMP spin while they wait for each other, which takes long on a busy machine.
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        command, check=True, cwd=folder, env=variables, capture_output=True, timeout=PROGRAM_TIMEOUT_S
+    )
     return json.loads(figures.read_text())
 
 

@@ -27,7 +27,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 TAG = "SKATE_CHAOS_TAG"
 
 # Nothing here takes this long; what does hangs.
-PATIENCE = 45.0
+EVENT_TIMEOUT_S = 45.0
 
 
 class Arena:
@@ -143,9 +143,9 @@ class Driver:
 
     # ------------------------------------------------------------ its progress
 
-    def wait_for(self, mark: str, patience: float = PATIENCE) -> None:
+    def wait_for(self, mark: str, timeout_s: float = EVENT_TIMEOUT_S) -> None:
         """Read what the program reports until `mark` comes."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout_s
         seen = b""
         while mark.encode() + b"\n" not in seen:
             data = self._read(deadline, f"{mark!r}; it said {seen[-200:]!r}")
@@ -155,16 +155,16 @@ class Driver:
 
     def read_steps(self, count: int) -> None:
         """Wait until the program has reported so many steps, or ends."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while count > 0:
             data = self._read(deadline, f"{count} more steps")
             if not data:
                 return
             count -= data.count(b"\n")
 
-    def next_line(self, what: str, patience: float = PATIENCE) -> str:
+    def next_line(self, what: str, timeout_s: float = EVENT_TIMEOUT_S) -> str:
         """Return the next line of the program's report, which `what` describes."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout_s
         line = b""
         while not line.endswith(b"\n"):
             data = self._read(deadline, what)
@@ -182,7 +182,7 @@ class Driver:
     def report(self) -> str:
         """Return the rest of what the program reports, up to its end."""
         parts = []
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + EVENT_TIMEOUT_S
         while data := self._read(deadline, "the end of its report"):
             parts.append(data)
         return b"".join(parts).decode()
@@ -201,10 +201,10 @@ class Driver:
         assert self.process.stdin is not None
         self.process.stdin.close()
 
-    def wait(self, patience: float = PATIENCE) -> int:
+    def wait(self, timeout_s: float = EVENT_TIMEOUT_S) -> int:
         """Wait until the program has ended; return its exit code."""
         try:
-            return self.process.wait(patience)
+            return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.fail("does not end")
 
@@ -284,16 +284,16 @@ class Driver:
             except ProcessLookupError:
                 continue
 
-    def wait_all_gone(self, patience: float = PATIENCE) -> None:
+    def wait_all_gone(self, timeout_s: float = EVENT_TIMEOUT_S) -> None:
         """Wait until no process of this driver is left."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout_s
         if self.pid in self.processes():
-            self.wait(patience)
+            self.wait(timeout_s)
         while pids := self.processes():
             for pid in pids:
                 if not wait_for_end(pid, max(0.0, deadline - time.monotonic())):
                     self.fail(f"process {describe(pid)} is left")
-        self.process.wait(patience)
+        self.process.wait(timeout_s)
 
     def assert_nothing_left(self, *, folders: bool = True) -> None:
         """Wait until every process has ended, and check that no file of the session remains."""
@@ -395,14 +395,14 @@ def wait_for_end(pid: int, timeout: float) -> bool:
 
 
 def eventually(
-    condition: Callable[[], object], what: str | Callable[[], str], patience: float = PATIENCE
+    condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = EVENT_TIMEOUT_S
 ) -> None:
     """Ask until `condition()` is true; for facts that nothing announces."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout_s
     pause = 0.002
     while not condition():
         if time.monotonic() > deadline:
             words = what if isinstance(what, str) else what()
-            raise AssertionError(f"still not so after {patience:g} s: {words}")
+            raise AssertionError(f"still not so after {timeout_s:g} s: {words}")
         time.sleep(pause)
         pause = min(2 * pause, 0.1)

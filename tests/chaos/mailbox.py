@@ -6,7 +6,7 @@ import os
 import select
 from pathlib import Path
 
-PATIENCE = 45.0
+EVENT_TIMEOUT_S = 45.0
 
 
 class Mailbox:
@@ -21,7 +21,7 @@ class Mailbox:
     def next(self) -> str:
         """Wait for the next line."""
         while b"\n" not in self._rest:
-            ready, _, _ = select.select([self._descriptor], [], [], PATIENCE)
+            ready, _, _ = select.select([self._descriptor], [], [], EVENT_TIMEOUT_S)
             assert ready, "no message came"
             self._rest += os.read(self._descriptor, 4096)
         line, self._rest = self._rest.split(b"\n", 1)

@@ -7,14 +7,14 @@ import pytest
 from tests.chaos import attacks
 from tests.chaos.arena import Arena
 
-PATIENCE = 300.0  # the slowest take a minute on a busy machine
+PROGRAM_TIMEOUT_S = 300.0  # the slowest take a minute on a busy machine
 
 
 def run(arena: Arena, **limits: object) -> tuple[str, str]:
     """Run the program with limits; return its report and its output."""
     attacks.record()
     driver = arena.start("limited.py", *(f"{name}={value}" for name, value in limits.items()))
-    code = driver.wait(PATIENCE)
+    code = driver.wait(PROGRAM_TIMEOUT_S)
     text = driver.report()
     if text == "no namespaces\n":
         pytest.skip("this user may not mount file systems in a namespace of its own")
@@ -38,28 +38,28 @@ def test_a_full_disk_is_an_error_and_the_session_works_on(arena: Arena) -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(PATIENCE)
+@pytest.mark.timeout(PROGRAM_TIMEOUT_S)
 @pytest.mark.parametrize("size", ["64m", "16m", "1m"])
 def test_a_program_works_with_little_shared_memory(arena: Arena, size: str) -> None:
     run(arena, shm=size, work="mixed")
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(PATIENCE)
+@pytest.mark.timeout(PROGRAM_TIMEOUT_S)
 @pytest.mark.parametrize("files", ["1024:1024", "256:256", "256:4096"])
 def test_a_program_works_with_few_open_files(arena: Arena, files: str) -> None:
     run(arena, files=files, work="mixed")
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(PATIENCE)
+@pytest.mark.timeout(PROGRAM_TIMEOUT_S)
 def test_a_program_works_while_another_one_fills_shared_memory(arena: Arena) -> None:
     report, _ = run(arena, shm="16m", work="crowded")
     assert report.count("shared memory is full") == 2
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(PATIENCE)
+@pytest.mark.timeout(PROGRAM_TIMEOUT_S)
 def test_actors_for_which_there_are_no_files_fail_with_the_limit(arena: Arena) -> None:
     report, _ = run(arena, files=256, work="many_actors")
     assert "ActorDiedError" in report
@@ -67,7 +67,7 @@ def test_actors_for_which_there_are_no_files_fail_with_the_limit(arena: Arena) -
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(PATIENCE)
+@pytest.mark.timeout(PROGRAM_TIMEOUT_S)
 @pytest.mark.parametrize("disk", ["4m", "40m"])
 def test_disks_of_any_size_fill_up_with_an_error(arena: Arena, disk: str) -> None:
     run(arena, shm="8m", disk=disk, work="fill_the_disk")

@@ -13,7 +13,7 @@ import pytest
 from tests.chaos import attacks
 from tests.chaos.control_groups import ControlGroup, control_group
 
-PATIENCE = 120.0
+PROGRAM_TIMEOUT_S = 120.0
 
 
 def run(body: str, group: ControlGroup) -> Any:
@@ -24,7 +24,7 @@ def run(body: str, group: ControlGroup) -> Any:
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE,
+        timeout=PROGRAM_TIMEOUT_S,
         check=True,
         preexec_fn=group.enter,
     )

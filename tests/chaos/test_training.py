@@ -64,7 +64,7 @@ def test_workers_killed_at_twenty_random_steps_learn_the_same(seed: int, tmp_pat
 def run_on(arena: Arena, folder: Path) -> Learned:
     """Run the program to its end, and return what was learned."""
     driver = arena.start("training.py", folder)
-    driver.wait_for("over", patience=120)
+    driver.wait_for("over", timeout_s=120)
     assert driver.wait() == 0
     return strikes.learned(Result.from_path(folder / "run"))
 
@@ -89,7 +89,7 @@ def end_and_go_on(
 ) -> None:
     disturbed = folder / "disturbed"
     driver = arena.start("training.py", disturbed)
-    driver.wait_for(f"step {rng.randrange(2, 30)}", patience=90)
+    driver.wait_for(f"step {rng.randrange(2, 30)}", timeout_s=90)
     attacks.kill(driver.pid, how)
     code = driver.wait()
     driver.wait_all_gone()

@@ -58,7 +58,7 @@ def test_a_hundred_kills_lose_no_finished_result(seed: int, arena: Arena, tmp_pa
         assert {name: starts(tmp_path)[name] for name in begun} == begun, "a finished trial has run again"
         begun = {name: starts(tmp_path)[name] for name in finished}
     driver = arena.start("tuning.py", tmp_path, TRIALS)
-    driver.wait_for("over", patience=120)
+    driver.wait_for("over", timeout_s=120)
     assert driver.wait() == 0
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert len({result["trial"] for result in results}) == len(results) == TRIALS

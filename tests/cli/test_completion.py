@@ -14,7 +14,7 @@ from click.shell_completion import ShellComplete
 import skate
 from skate._api import nodes
 from skate.cli import main
-from tests.plugins.command_line import PATIENCE, Cli
+from tests.plugins.command_line import PROGRAM_TIMEOUT_S, Cli
 
 PROGRAM = f"#!{sys.executable}\nfrom skate.cli import main\nmain()\n"
 LINE = """
@@ -46,7 +46,7 @@ def bash(tmp_path: Path) -> Callable[..., list[str]]:
             capture_output=True,
             text=True,
             check=True,
-            timeout=PATIENCE,
+            timeout=PROGRAM_TIMEOUT_S,
             env={**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"},
         )
         registered, *found = done.stdout.split("\n")[:-1]
@@ -130,7 +130,7 @@ def test_completion_imports_nothing_heavy(cli: Cli, node: nodes.NodeRecord) -> N
         capture_output=True,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=PROGRAM_TIMEOUT_S,
         env={
             **os.environ,
             "_SKATE_COMPLETE": "bash_complete",

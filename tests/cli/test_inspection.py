@@ -15,7 +15,7 @@ import skate
 from skate._api import nodes
 from skate.util import rpdb
 from tests.contract.support import Signal, eventually
-from tests.plugins.command_line import PATIENCE, Cli
+from tests.plugins.command_line import PROGRAM_TIMEOUT_S, Cli
 
 
 @skate.remote
@@ -66,7 +66,7 @@ def test_a_log_is_followed_until_the_node_ends(cli: Cli, session: None) -> None:
         skate.get(actor.say.remote("second"))
         assert follower.stdout.readline() == "second\n"
         nodes.stop()
-        assert follower.wait(PATIENCE) == 0
+        assert follower.wait(PROGRAM_TIMEOUT_S) == 0
 
 
 def test_memory_shows_the_largest_objects_first(cli: Cli, session: None) -> None:
@@ -125,10 +125,10 @@ def test_debug_attaches_the_terminal(cli: Cli, session: None) -> None:
     with subprocess.Popen(command, stdin=its, stdout=subprocess.PIPE, text=True) as debugger:
         os.close(its)
         os.write(mine, b"p value + 1\nc\n")
-        out, _ = debugger.communicate(timeout=PATIENCE)
+        out, _ = debugger.communicate(timeout=PROGRAM_TIMEOUT_S)
         os.close(mine)
     assert "42" in out
-    assert skate.get(reference, timeout=PATIENCE) == 41
+    assert skate.get(reference, timeout=PROGRAM_TIMEOUT_S) == 41
 
 
 def test_the_doctor_looks_at_the_machine(cli: Cli, node: nodes.NodeRecord) -> None:

@@ -14,7 +14,7 @@ import pytest
 import skate
 from skate._api import nodes
 from tests.contract.support import eventually
-from tests.plugins.command_line import PATIENCE, Cli
+from tests.plugins.command_line import PROGRAM_TIMEOUT_S, Cli
 
 LOOK = """
 import json, skate
@@ -94,7 +94,7 @@ def test_in_the_foreground_a_signal_stops_the_node(cli: Cli, number: signal.Sign
         (node,) = nodes.nodes()
         eventually(lambda: _handles(process.pid, number))
         process.send_signal(number)
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=PROGRAM_TIMEOUT_S)
         assert process.returncode == 0
     eventually(lambda: not psutil.pid_exists(node.pid), "init takes it off the table")
     assert not os.path.exists(folder)
@@ -113,7 +113,7 @@ def test_in_the_foreground_it_ends_with_the_node(cli: Cli) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         cli("stop")
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=PROGRAM_TIMEOUT_S)
         assert process.returncode == 0
 
 

@@ -16,7 +16,7 @@ import pytest
 from skate._engine.registry import ENGINES
 from skate._version import ray_version
 from skate.cli import run as command
-from tests.plugins.command_line import PATIENCE, Done
+from tests.plugins.command_line import PROGRAM_TIMEOUT_S, Done
 
 RUN = ("-m", "skate.cli", "run")
 
@@ -49,7 +49,7 @@ def python(
         cwd=folder,
         text=True,
         check=False,
-        timeout=PATIENCE,
+        timeout=PROGRAM_TIMEOUT_S,
         input=text,
         env={**os.environ, **environment},
     )

@@ -16,7 +16,7 @@ from tests.conftest import LeakWatch
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
-PATIENCE = 580  # seconds after which a program is taken to hang: a busy machine generates slowly
+PROGRAM_TIMEOUT_S = 580  # seconds after which a program is taken to hang: a busy machine generates slowly
 
 Run = Callable[..., Any]
 
@@ -34,7 +34,7 @@ def run_client() -> Run:
             [str(python), str(PROGRAMS / program), *arguments],
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=PROGRAM_TIMEOUT_S,
             check=False,
             env=variables,
         )

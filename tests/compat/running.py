@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 JOBS = Path(__file__).parent / "jobs"
-PATIENCE = 110  # seconds: a job takes a few, most of them for imports
-PATIENCE_SEARCH = 280  # where many workers train
+PROGRAM_TIMEOUT_S = 110  # seconds: a job takes a few, most of them for imports
+SEARCH_TIMEOUT_S = 280  # where many workers train
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ def skip_without(*packages: str) -> None:
             pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 
-def run_on_skate(name: str, folder: Path, patience: float = PATIENCE, preload: str = "") -> Report:
+def run_on_skate(name: str, folder: Path, timeout_s: float = PROGRAM_TIMEOUT_S, preload: str = "") -> Report:
     """Run a job in a folder, and return its report; fail if it did not run in Skate's workers.
 
     Args:
         name: The job.
         folder: Where it runs.
-        patience: Seconds after which it is taken to hang.
+        timeout_s: Seconds after which it is taken to hang.
         preload: Modules that are imported once for all workers, with commas between them.
     """
     job = JOBS / f"{name}_job.py"
@@ -52,7 +52,7 @@ def run_on_skate(name: str, folder: Path, patience: float = PATIENCE, preload: s
         env={**os.environ, "SKATE_PRELOAD": preload},
         capture_output=True,
         text=True,
-        timeout=patience,
+        timeout=timeout_s,
         check=False,
     )
     printed = f"{job.name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.running import PATIENCE_SEARCH, run_on_skate, skip_without
+from tests.compat.running import SEARCH_TIMEOUT_S, run_on_skate, skip_without
 
 skip_without("neuralforecast")
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(300)]
 
 
 def test_neuralforecast_fits_the_best_of_its_trials(tmp_path: Path) -> None:
-    report = run_on_skate("neuralforecast", tmp_path, PATIENCE_SEARCH)
+    report = run_on_skate("neuralforecast", tmp_path, SEARCH_TIMEOUT_S)
     assert report.result["learning rate"] == report.expected
     assert len(report.result["reports"]) == 4
     assert min(report.result["reports"]) < max(report.result["reports"]) == 4

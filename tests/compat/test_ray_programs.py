@@ -20,7 +20,9 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE = 110  # seconds; what takes longest is to import torch in every worker
+PROGRAM_TIMEOUT_S = (
+    280  # most take a few seconds; on a busy machine, importing torch in every worker takes minutes
+)
 
 ENGINES = ("local", "inline")
 CORE = "core"
@@ -84,11 +86,12 @@ def run(program: Program, engine: str, folder: Path) -> subprocess.CompletedProc
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=PROGRAM_TIMEOUT_S,
         check=False,
     )
 
 
+@pytest.mark.timeout(PROGRAM_TIMEOUT_S + 20)
 @pytest.mark.parametrize(
     ("program", "engine"),
     [(program, engine) for program in PROGRAMS for engine in program.engines],

@@ -10,7 +10,7 @@ from typing import Any
 import skate
 
 # How long a test waits for what must happen; never for what must not.
-PATIENCE = 30.0
+EVENT_TIMEOUT_S = 30.0
 
 
 @skate.remote(num_cpus=0)
@@ -76,13 +76,13 @@ class Counter:
 
 def eventually(condition: Callable[[], Any], what: str = "") -> Any:
     """Ask until `condition()` is true and return what it gave; for facts that nothing announces."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     pause = 0.005
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"still not true after {PATIENCE:g} s: {what or condition!r}")
+            raise AssertionError(f"still not true after {EVENT_TIMEOUT_S:g} s: {what or condition!r}")
         time.sleep(pause)
         pause = min(pause * 2, 0.25)

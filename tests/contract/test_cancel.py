@@ -13,7 +13,7 @@ import pytest
 
 import skate
 from skate.exceptions import RayTaskError, TaskCancelledError, WorkerCrashedError
-from tests.contract.support import PATIENCE, Log, Signal, eventually
+from tests.contract.support import EVENT_TIMEOUT_S, Log, Signal, eventually
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -56,7 +56,7 @@ def test_a_task_inside_one_long_system_call_is_cancelled() -> None:
     @skate.remote
     def nap() -> None:
         skate.get(started.send.remote())
-        time.sleep(10 * PATIENCE)
+        time.sleep(10 * EVENT_TIMEOUT_S)
 
     ref = nap.remote()
     skate.get(started.wait.remote())
@@ -344,7 +344,7 @@ def test_an_async_actor_call_is_cancelled_at_its_await() -> None:
         async def sleep(self, started: Any) -> None:
             try:
                 await started.send.remote()
-                await asyncio.sleep(10 * PATIENCE)
+                await asyncio.sleep(10 * EVENT_TIMEOUT_S)
             except asyncio.CancelledError:
                 self.events.append("cancelled")
                 raise
@@ -410,7 +410,7 @@ def test_the_actor_lives_on_after_a_cancelled_call() -> None:
     class Worker:
         async def sleep(self, started: Any) -> None:
             await started.send.remote()
-            await asyncio.sleep(10 * PATIENCE)
+            await asyncio.sleep(10 * EVENT_TIMEOUT_S)
 
         async def ping(self) -> str:
             return "pong"
@@ -452,7 +452,7 @@ def test_the_error_of_a_cancelled_async_call_is_a_task_error_too() -> None:
     class Sleeper:
         async def sleep(self, started: Any) -> None:
             await started.send.remote()
-            await asyncio.sleep(10 * PATIENCE)
+            await asyncio.sleep(10 * EVENT_TIMEOUT_S)
 
     sleeper, started = Sleeper.remote(), Signal.remote()
     ref = sleeper.sleep.remote(started)
@@ -469,7 +469,7 @@ def test_the_error_of_a_call_that_swallows_its_cancellation_is_a_task_error_too(
         async def sleep(self, started: Any) -> str:
             try:
                 await started.send.remote()
-                await asyncio.sleep(10 * PATIENCE)
+                await asyncio.sleep(10 * EVENT_TIMEOUT_S)
             except asyncio.CancelledError:
                 return "swallowed"
             return "not cancelled"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import skate
-from tests.contract.support import PATIENCE, Signal
+from tests.contract.support import EVENT_TIMEOUT_S, Signal
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -21,7 +21,7 @@ class Threaded:
 
     @skate.method(concurrency_group="io")
     def meet(self) -> int:
-        return self.barrier.wait(PATIENCE)
+        return self.barrier.wait(EVENT_TIMEOUT_S)
 
     @skate.method(concurrency_group="compute")
     def wait(self, signal: Any) -> str:
@@ -106,7 +106,7 @@ def test_max_concurrency_is_the_limit_of_the_default_group() -> None:
             self.barrier = threading.Barrier(2)
 
         def meet(self) -> int:
-            return self.barrier.wait(PATIENCE)
+            return self.barrier.wait(EVENT_TIMEOUT_S)
 
     actor = Both.remote()
     assert sorted(skate.get([actor.meet.remote(), actor.meet.remote()])) == [0, 1]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import skate
-from tests.contract.support import PATIENCE, Signal
+from tests.contract.support import EVENT_TIMEOUT_S, Signal
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -89,7 +89,7 @@ def test_get_of_a_list_times_out_when_one_is_missing() -> None:
 
 
 def test_get_with_a_long_timeout_returns_as_soon_as_it_can() -> None:
-    assert skate.get(identity.remote(1), timeout=PATIENCE) == 1
+    assert skate.get(identity.remote(1), timeout=EVENT_TIMEOUT_S) == 1
 
 
 def test_get_of_a_list_raises_when_one_failed() -> None:
@@ -124,7 +124,7 @@ def test_threads_may_get_one_ref_at_the_same_time() -> None:
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(skate.get, ref) for _ in range(4)]
         signal.send.remote()
-        assert [answer.result(PATIENCE) for answer in answers] == ["shared"] * 4
+        assert [answer.result(EVENT_TIMEOUT_S) for answer in answers] == ["shared"] * 4
 
 
 def test_wait_returns_what_is_ready_and_what_is_not() -> None:
@@ -258,12 +258,12 @@ async def test_refs_work_with_asyncio_wait() -> None:
 def test_a_future_gives_the_value() -> None:
     future = identity.remote(1).future()
     assert isinstance(future, concurrent.futures.Future)
-    assert future.result(PATIENCE) == 1
+    assert future.result(EVENT_TIMEOUT_S) == 1
 
 
 def test_a_future_gives_the_error() -> None:
     with pytest.raises(ValueError, match="in future"):
-        fail.remote("in future").future().result(PATIENCE)
+        fail.remote("in future").future().result(EVENT_TIMEOUT_S)
 
 
 def test_a_future_calls_back_when_it_is_done() -> None:
@@ -272,12 +272,12 @@ def test_a_future_calls_back_when_it_is_done() -> None:
     future = wait_for.remote(signal, 1).future()
     future.add_done_callback(lambda _: called.set())
     signal.send.remote()
-    assert called.wait(PATIENCE)
+    assert called.wait(EVENT_TIMEOUT_S)
 
 
 def test_futures_work_with_as_completed() -> None:
     futures = [identity.remote(i).future() for i in range(5)]
-    done = concurrent.futures.as_completed(futures, timeout=PATIENCE)
+    done = concurrent.futures.as_completed(futures, timeout=EVENT_TIMEOUT_S)
     assert sorted(future.result() for future in done) == [0, 1, 2, 3, 4]
 
 
@@ -304,7 +304,7 @@ def test_a_callback_that_fails_does_not_harm_the_session() -> None:
     ref = signal.wait.remote()
     ref._on_completed(fail_to_handle)
     skate.get([signal.send.remote(), ref])
-    assert called.wait(PATIENCE)
+    assert called.wait(EVENT_TIMEOUT_S)
     assert skate.get(identity.remote(1)) == 1
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import skate
-from tests.contract.support import PATIENCE, Counter, eventually
+from tests.contract.support import EVENT_TIMEOUT_S, Counter, eventually
 from tests.plugins.sessions import NUM_CPUS, Arguments, Start
 
 
@@ -198,7 +198,7 @@ def test_shutdown_ends_running_tasks(fresh: Start) -> None:
     def sleep() -> None:
         import time
 
-        time.sleep(10 * PATIENCE)
+        time.sleep(10 * EVENT_TIMEOUT_S)
 
     refs = [sleep.remote() for _ in range(3)]
     assert skate.wait(refs, timeout=0) == ([], refs)
@@ -317,7 +317,7 @@ def test_a_driver_ended_by_a_signal_leaves_nothing(
     try:
         eventually(lambda: started.exists() or driver.poll() is not None)
         driver.send_signal(signal)
-        output, _ = driver.communicate(timeout=PATIENCE)
+        output, _ = driver.communicate(timeout=EVENT_TIMEOUT_S)
     finally:
         driver.kill()
         driver.communicate()

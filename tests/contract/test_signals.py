@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import skate
-from tests.contract.support import PATIENCE, eventually
+from tests.contract.support import EVENT_TIMEOUT_S, eventually
 from tests.plugins.sessions import Arguments
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -113,6 +113,6 @@ def test_a_driver_that_is_asked_to_end_exits_in_order(
     )
     eventually(lambda: started.exists() or driver.poll() is not None)
     driver.terminate()
-    output, _ = driver.communicate(timeout=PATIENCE)
+    output, _ = driver.communicate(timeout=EVENT_TIMEOUT_S)
     assert output.splitlines()[-2:] == ["a finally block ran", "an exit handler ran"]
     assert driver.returncode == signal.SIGTERM

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import skate
-from tests.contract.support import PATIENCE, Counter, Signal
+from tests.contract.support import EVENT_TIMEOUT_S, Counter, Signal
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -25,7 +25,7 @@ class Meeting:
         with self.lock:
             self.inside += 1
             self.most = max(self.most, self.inside)
-        index = self.barrier.wait(PATIENCE)
+        index = self.barrier.wait(EVENT_TIMEOUT_S)
         with self.lock:
             self.inside -= 1
         return index
@@ -58,7 +58,7 @@ def test_options_set_max_concurrency() -> None:
             self.barrier = threading.Barrier(2)
 
         def meet(self) -> int:
-            return self.barrier.wait(PATIENCE)
+            return self.barrier.wait(EVENT_TIMEOUT_S)
 
     pair = Pair.options(max_concurrency=2).remote()
     assert sorted(skate.get([pair.meet.remote(), pair.meet.remote()])) == [0, 1]
@@ -144,7 +144,7 @@ def test_each_thread_sees_its_own_task_id() -> None:
             self.barrier = threading.Barrier(2)
 
         def task_id(self) -> str:
-            self.barrier.wait(PATIENCE)
+            self.barrier.wait(EVENT_TIMEOUT_S)
             return skate.get_runtime_context().get_task_id()
 
     ids = Ids.remote()

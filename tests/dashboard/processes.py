@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from tests.dashboard.support import PATIENCE
+from tests.dashboard.support import EVENT_TIMEOUT_S
 
 
 class Client:
@@ -24,13 +24,13 @@ class Client:
         self.headers = {"Authorization": f"Bearer {token}"}
 
     def get(self, path: str) -> Any:
-        return httpx.get(self.base + path, headers=self.headers, timeout=PATIENCE).json()
+        return httpx.get(self.base + path, headers=self.headers, timeout=EVENT_TIMEOUT_S).json()
 
     @contextmanager
     def live(self, path: str) -> Iterator[Iterator[tuple[str, Any]]]:
         """Subscribe to a path, and yield its events."""
         with httpx.stream(
-            "GET", f"{self.base}/live", params={"path": path}, headers=self.headers, timeout=PATIENCE
+            "GET", f"{self.base}/live", params={"path": path}, headers=self.headers, timeout=EVENT_TIMEOUT_S
         ) as response:
             yield self._events(response)
 
@@ -63,7 +63,7 @@ def running(*arguments: str) -> Iterator[tuple[Client, subprocess.Popen[str]]]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            _, said = process.communicate(timeout=PATIENCE)
+            _, said = process.communicate(timeout=EVENT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             raise

@@ -18,7 +18,7 @@ from skate.dashboard._node import Node
 TOKEN = "secret-token"
 HOST, PORT = "127.0.0.1", 8265
 INTERVAL_S = 0.05  # so that tests do not wait for a second
-PATIENCE = 30.0
+EVENT_TIMEOUT_S = 30.0
 
 
 def client_of(app: Any, **headers: str) -> httpx.AsyncClient:
@@ -49,7 +49,7 @@ class Page:
 
     async def eventually(self, path: str, holds: Any) -> Any:
         """Read a path until a condition holds; answers are shared for a second, so it takes a while."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(EVENT_TIMEOUT_S):
             while not holds(found := await self.get(path)):  # noqa: ASYNC110 - it asks again
                 await asyncio.sleep(INTERVAL_S)
             return found
@@ -122,12 +122,12 @@ class Stream:
 
     async def ended(self) -> None:
         """Wait until the server ends the response."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(EVENT_TIMEOUT_S):
             await asyncio.shield(self._task)
 
     async def next(self) -> tuple[str, Any]:
         """Return the name and the data of the next event."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(EVENT_TIMEOUT_S):
             while b"\n\n" not in self._buffer:
                 self._buffer += await self._chunks.get()
         block, _, self._buffer = self._buffer.partition(b"\n\n")

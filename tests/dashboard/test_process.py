@@ -15,7 +15,7 @@ import skate
 from skate._api import nodes
 from tests.contract.support import eventually
 from tests.dashboard.processes import Client, running
-from tests.dashboard.support import PATIENCE
+from tests.dashboard.support import EVENT_TIMEOUT_S
 from tests.plugins.command_line import Cli
 
 
@@ -49,7 +49,7 @@ def test_the_command_ends_quietly_while_pages_are_open(cli: Cli, node: nodes.Nod
             next(events)
             process.send_signal(signal.SIGINT)
             assert list(events) == []
-        process.wait(PATIENCE)
+        process.wait(EVENT_TIMEOUT_S)
         assert process.stderr is not None
         said = process.stderr.read()
         assert "Traceback" not in said
@@ -80,7 +80,7 @@ def test_the_environment_sets_the_token(
     with running("--port", "0") as (client, _):
         assert client.headers == {"Authorization": f"Bearer {FIXED}"}
         # As Prometheus does with `credentials`.
-        scraped = httpx.get(client.base + "/metrics", headers=client.headers, timeout=PATIENCE)
+        scraped = httpx.get(client.base + "/metrics", headers=client.headers, timeout=EVENT_TIMEOUT_S)
         assert scraped.status_code == 200
         assert "# HELP" in scraped.text
         assert httpx.get(client.base + "/metrics").status_code == 401

@@ -19,7 +19,7 @@ from skate._api import nodes
 from skate.cli import main
 from skate.job_submission import JobDetails, JobErrorType, JobStatus, JobSubmissionClient, JobType
 from skate.util import state
-from tests.contract.support import PATIENCE, eventually
+from tests.contract.support import EVENT_TIMEOUT_S, eventually
 
 PROGRAM = """
 import os, skate
@@ -248,7 +248,7 @@ def test_a_job_does_not_go_to_the_private_node_of_another_program(node: nodes.No
         assert program.stdout.readline()
         with pytest.raises(ConnectionError, match=words):
             JobSubmissionClient("http://127.0.0.1:8265")
-        program.communicate(b"\n", timeout=PATIENCE)
+        program.communicate(b"\n", timeout=EVENT_TIMEOUT_S)
     skate.init(num_cpus=1)  # a program's own node, which its children may not use for jobs
     assert JobSubmissionClient().get_address() == skate.get_runtime_context().get_session_dir()
     done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=False)

@@ -18,7 +18,7 @@ import skate
 from skate._api import nodes
 from skate.cli import main
 
-PATIENCE = 60.0
+PROGRAM_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Cli:
             capture_output=True,
             text=True,
             check=False,
-            timeout=PATIENCE,
+            timeout=PROGRAM_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **environment},
         )

@@ -22,7 +22,7 @@ from skate import as_ray
 from skate._api import nodes
 from skate.serve.schema import ControllerHealthMetrics, ServeDeploySchema
 from tests.contract.support import eventually
-from tests.plugins.command_line import PATIENCE, Cli
+from tests.plugins.command_line import PROGRAM_TIMEOUT_S, Cli
 
 PROGRAM = """
 import os
@@ -137,7 +137,7 @@ def running(*arguments: str, **environment: str) -> Iterator[Callable[[str], str
             yield line_with
         finally:
             process.send_signal(signal.SIGINT)
-            rest, _ = process.communicate(timeout=PATIENCE)
+            rest, _ = process.communicate(timeout=PROGRAM_TIMEOUT_S)
         assert process.returncode == 0, "".join(seen) + rest
 
 

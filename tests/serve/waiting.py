@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE_S = 60.0
+EVENT_TIMEOUT_S = 60.0
 
 
 def until(condition: Callable[[], Any], told: Callable[[], Any] = lambda: "") -> Any:
     """Wait until a condition holds, and return what it gave; fails with what `told` says."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + EVENT_TIMEOUT_S
     while not (found := condition()):
         assert time.monotonic() < deadline, told()
         threading.Event().wait(0.02)

@@ -24,7 +24,7 @@ from skate.util.multiprocessing import pool as pool_module
 from skate.util.multiprocessing._job import Chunk, Pace
 from skate.util.multiprocessing._slots import FIRST_STUCK_AFTER_S, STUCK_AFTER_S, Slot, Slots
 from skate.util.multiprocessing.pool import AsyncResult, PoolTerminatedError, PoolTraceback
-from tests.contract.support import PATIENCE, Signal, eventually
+from tests.contract.support import EVENT_TIMEOUT_S, Signal, eventually
 
 SIZE = 3
 
@@ -184,7 +184,7 @@ class TestApply:
         with pytest.raises(ValueError, match="not ready"):
             result.successful()
         skate.get(event.send.remote())
-        result.wait(PATIENCE)
+        result.wait(EVENT_TIMEOUT_S)
         assert result.ready()
         assert result.successful()
         assert result.get() == "waited"
@@ -226,11 +226,11 @@ class TestCallbacks:
     def test_a_callback_gets_the_result(self, pool: Pool) -> None:
         seen: queue.Queue[Any] = queue.Queue()
         pool.apply_async(square, (3,), callback=seen.put)
-        assert seen.get(timeout=PATIENCE) == 9
+        assert seen.get(timeout=EVENT_TIMEOUT_S) == 9
         pool.map_async(square, range(20), callback=seen.put)
-        assert seen.get(timeout=PATIENCE) == [x * x for x in range(20)]
+        assert seen.get(timeout=EVENT_TIMEOUT_S) == [x * x for x in range(20)]
         pool.starmap_async(operator.add, [(1, 2)], callback=seen.put)
-        assert seen.get(timeout=PATIENCE) == [3]
+        assert seen.get(timeout=EVENT_TIMEOUT_S) == [3]
 
     def test_an_error_callback_gets_the_error_once(self, pool: Pool) -> None:
         seen: queue.Queue[Any] = queue.Queue()
@@ -248,7 +248,7 @@ class TestCallbacks:
     def test_a_callback_can_submit_more_work(self, pool: Pool) -> None:
         seen: queue.Queue[int] = queue.Queue()
         pool.apply_async(square, (3,), callback=lambda x: pool.apply_async(square, (x,), callback=seen.put))
-        assert seen.get(timeout=PATIENCE) == 81
+        assert seen.get(timeout=EVENT_TIMEOUT_S) == 81
 
     def test_a_callback_never_runs_in_the_thread_that_submits(self, pool: Pool) -> None:
         lock = threading.Lock()

@@ -10,7 +10,7 @@ import pytest
 import skate
 from skate.exceptions import GetTimeoutError, RayActorError
 from skate.util.queue import Empty, Full, Queue
-from tests.contract.support import PATIENCE, eventually
+from tests.contract.support import EVENT_TIMEOUT_S, eventually
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ async def test_a_get_that_is_given_up_takes_no_item(local: None) -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(q.get_async(), 0.05)
     await q.put_async("item")
-    assert await q.get_async(timeout=PATIENCE) == "item"
+    assert await q.get_async(timeout=EVENT_TIMEOUT_S) == "item"
     q.shutdown()
 
 

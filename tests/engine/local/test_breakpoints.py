@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 60.0
+EVENT_TIMEOUT_S = 60.0
 CTRL_C = "\x03"
 
 PROGRAM = """
@@ -63,7 +63,7 @@ class Terminal:
     def expect(self, text: str) -> None:
         """Wait until the program shows `text`, after what was expected before."""
         while text not in self._text:
-            ready, _, _ = select.select([self._master], [], [], PATIENCE)
+            ready, _, _ = select.select([self._master], [], [], EVENT_TIMEOUT_S)
             assert ready, f"{text!r} did not come, but {self._text!r}"
             self._text += os.read(self._master, 65536).decode()
         self._text = self._text.partition(text)[2]
@@ -122,7 +122,7 @@ def test_the_debugger_of_a_worker_opens_on_the_terminal_of_the_driver(terminal: 
 
     terminal.type("mine\n")  # the terminal is the program's own again
     terminal.expect("mine bye")
-    assert terminal.process.wait(PATIENCE) == 0
+    assert terminal.process.wait(EVENT_TIMEOUT_S) == 0
 
 
 def test_without_a_terminal_the_worker_says_how_to_attach(program: Path) -> None:
@@ -144,7 +144,7 @@ def test_without_a_terminal_the_worker_says_how_to_attach(program: Path) -> None
                 input="p number\ncontinue\n",
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE,
+                timeout=EVENT_TIMEOUT_S,
                 check=False,
             )
             results.append(debugger.stdout.splitlines()[2])

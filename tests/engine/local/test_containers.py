@@ -18,7 +18,7 @@ import pytest
 from skate._engine.local.driver import long_lived
 from skate._engine.local.session import folders as session
 from tests import containers
-from tests.contract.support import PATIENCE
+from tests.contract.support import EVENT_TIMEOUT_S
 
 pytestmark = pytest.mark.linux_layer("containers have namespaces")
 
@@ -117,7 +117,7 @@ def hear(process: subprocess.Popen[str]) -> Any:
 
 
 def finish(process: subprocess.Popen[str]) -> None:
-    _, errors = process.communicate("\n", timeout=PATIENCE)
+    _, errors = process.communicate("\n", timeout=EVENT_TIMEOUT_S)
     assert process.returncode == 0, errors
 
 
@@ -180,5 +180,5 @@ with subprocess.Popen(["sleep", "1000"], env={**os.environ, descendants.SESSION:
 """
     command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", program]
     variables = {"SKATE_TMPDIR": str(tmp_path), "SKATE_SHMDIR": str(tmp_path)}
-    subprocess.run(command, env={**os.environ, **variables}, check=True, timeout=PATIENCE)
+    subprocess.run(command, env={**os.environ, **variables}, check=True, timeout=EVENT_TIMEOUT_S)
     assert list(tmp_path.glob("skate-*/*session-*")) == []

@@ -23,7 +23,7 @@ from skate._engine.local.driver import long_lived
 from skate._engine.local.session import folders as session
 from skate._engine.local.session import node_records
 from skate.util import state
-from tests.contract.support import PATIENCE, eventually
+from tests.contract.support import EVENT_TIMEOUT_S, eventually
 
 PRELUDE = """
 import json, os, sys, time
@@ -83,7 +83,7 @@ class Driver:
         return json.loads(line)
 
     def finish(self) -> tuple[str, str]:
-        out, err = self.process.communicate(timeout=PATIENCE)
+        out, err = self.process.communicate(timeout=EVENT_TIMEOUT_S)
         assert self.process.returncode == 0, err
         return out, err
 
@@ -240,8 +240,8 @@ sys.stdin.readline()
         waiting = skate.remote(lambda: "at last").remote()
         assert "holds {'CPU': 2.0} for Greedy" in state.why(waiting)
         assert skate.wait([waiting], timeout=0) == ([], [waiting])
-        other.process.communicate("\n", timeout=PATIENCE)
-        assert skate.get(waiting, timeout=PATIENCE) == "at last"
+        other.process.communicate("\n", timeout=EVENT_TIMEOUT_S)
+        assert skate.get(waiting, timeout=EVENT_TIMEOUT_S) == "at last"
 
 
 def test_workers_look_like_their_own_driver(node: node_records.NodeRecord, tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ say(skate.get(work.remote()))
                 state.list_tasks()
             folder = node_records.nodes()[0].folder
             assert [task.name for task in state.list_tasks(address=folder)] == ["mine"]
-        out, _ = driver.process.communicate("\n", timeout=PATIENCE)  # looking has not ended it
+        out, _ = driver.process.communicate("\n", timeout=EVENT_TIMEOUT_S)  # looking has not ended it
         assert json.loads(out) == [1]
 
 
@@ -467,13 +467,13 @@ say(skate.get(skate.remote(lambda: 7).remote()))
         assert driver.hear() == ["ready"]
         assert [record.private for record in node_records.nodes()] == [False, True]
         assert long_lived.stop() == [node]
-        out, _ = driver.process.communicate("\n", timeout=PATIENCE)
+        out, _ = driver.process.communicate("\n", timeout=EVENT_TIMEOUT_S)
         assert json.loads(out) == [7]
     with Driver(program) as driver:
         assert driver.hear() == ["ready"]
         (record,) = long_lived.stop(private=True)
         assert record.private
-        driver.process.communicate("\n", timeout=PATIENCE)
+        driver.process.communicate("\n", timeout=EVENT_TIMEOUT_S)
         assert driver.process.returncode != 0
 
 

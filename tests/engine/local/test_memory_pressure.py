@@ -35,8 +35,8 @@ class Hoarder:
         cycle: list[Any] = [skate.put(b"x" * (megabytes * MEGABYTE))]
         cycle.append(cycle)
 
-    def has_collected(self, patience: float) -> bool:
-        return self.collected.wait(patience)
+    def has_collected(self, timeout_s: float) -> bool:
+        return self.collected.wait(timeout_s)
 
 
 def test_cycles_that_keep_objects_are_collected_when_memory_gets_short(session: None) -> None:

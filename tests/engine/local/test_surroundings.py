@@ -12,7 +12,7 @@ import pytest
 
 from skate._engine.local.driver import long_lived
 from tests import containers
-from tests.contract.support import PATIENCE
+from tests.contract.support import EVENT_TIMEOUT_S
 
 PROGRAM = """
 import os, sys
@@ -46,7 +46,7 @@ def run(report: Path, shell: str = "", **environment: str) -> list[str]:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=EVENT_TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

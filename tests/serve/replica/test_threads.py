@@ -18,11 +18,14 @@ from tests.serve.conftest import LIGHT
 from tests.serve.waiting import until
 
 MANY = 45  # more than the 40 that anyio allows by itself
-PATIENCE = 60
+EVENT_TIMEOUT_S = 60
 
 
 def ask_at_once(url: str, count: int) -> list[str]:
-    with ThreadPoolExecutor(count) as pool, httpx.Client(timeout=PATIENCE, limits=httpx.Limits()) as client:
+    with (
+        ThreadPoolExecutor(count) as pool,
+        httpx.Client(timeout=EVENT_TIMEOUT_S, limits=httpx.Limits()) as client,
+    ):
         return [answer.text for answer in pool.map(lambda _: client.get(url), range(count))]
 
 
@@ -42,7 +45,7 @@ def meeting_of_fastapi() -> Any:
 
         @app.get("/")
         def meet(self) -> str:
-            self.barrier.wait(PATIENCE)
+            self.barrier.wait(EVENT_TIMEOUT_S)
             return "met"
 
     return Meeting
@@ -64,11 +67,11 @@ def test_what_a_response_runs_in_threads_runs_for_all_requests_at_a_time(
             self.met = 0
 
         def parts(self) -> Iterator[str]:
-            self.barrier.wait(PATIENCE)
+            self.barrier.wait(EVENT_TIMEOUT_S)
             yield "met"
 
         def meet(self) -> None:
-            self.barrier.wait(PATIENCE)
+            self.barrier.wait(EVENT_TIMEOUT_S)
             self.met += 1
 
         async def count(self) -> int:

@@ -57,5 +57,5 @@ def test_a_failure_prints_its_seed_and_a_shortened_story(monkeypatch: pytest.Mon
 def test_shortening_leaves_only_what_is_needed() -> None:
     tape = [[number] for number in range(50)]
     needed = [[0], [17], [31]]
-    found = shorten(tape, lambda candidate: all(step in candidate for step in needed), patience=5.0)
+    found = shorten(tape, lambda candidate: all(step in candidate for step in needed), timeout_s=5.0)
     assert found == needed

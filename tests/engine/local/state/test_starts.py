@@ -1,4 +1,4 @@
-"""Workers that the system refuses to start: attempts, patience, and who fails in the end."""
+"""Workers that the system refuses to start: attempts, time-outs, and which tasks fail in the end."""
 
 from __future__ import annotations
 

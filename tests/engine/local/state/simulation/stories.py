@@ -48,14 +48,14 @@ def _signature(error: BaseException) -> tuple[object, ...]:
     return type(error), [(frame.filename, frame.lineno) for frame in frames][-1]
 
 
-def _explain(tape: Tape, error: BaseException, patience: float = 40.0) -> str:
+def _explain(tape: Tape, error: BaseException, timeout_s: float = 40.0) -> str:
     wanted = _signature(error)
 
     def fails(candidate: Tape) -> bool:
         found = _failure_of(candidate)
         return found is not None and _signature(found) == wanted
 
-    short = shorten(tape, fails, patience)
+    short = shorten(tape, fails, timeout_s)
     lines: list[str] = []
     last: BaseException = error
     try:
@@ -67,10 +67,10 @@ def _explain(tape: Tape, error: BaseException, patience: float = 40.0) -> str:
     return f"{type(last).__name__}: {last}\n{where}\n{len(short)} of {len(tape)} steps tell it:\n{story}"
 
 
-def shorten(tape: Tape, fails: object, patience: float) -> Tape:
+def shorten(tape: Tape, fails: object, timeout_s: float) -> Tape:
     """Leave out steps as long as the story still fails, first many at a time, then one by one."""
     assert callable(fails)
-    end = time.monotonic() + patience
+    end = time.monotonic() + timeout_s
     size = max(1, len(tape) // 2)
     while size:
         start = 1  # the first step sets the scene
