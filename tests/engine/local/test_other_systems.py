@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.support import PATIENCE
+PROGRAM_TIMEOUT_S = 60.0
 
 # Loaded by every interpreter at its start.
 WITHOUT_LINUX = """
@@ -135,7 +135,7 @@ def test_a_program_runs_without_anything_of_linux(tmp_path: Path, start: str) ->
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=PROGRAM_TIMEOUT_S,
         check=False,
     )
     assert done.stdout.splitlines()[-1:] == ["done"], done.stderr
@@ -180,7 +180,7 @@ def test_where_frameworks_do_not_survive_a_fork_nothing_is_imported_before_it(tm
             env={**os.environ, "PYTHONPATH": path, "SKATE_PLATFORM": "portable"},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=PROGRAM_TIMEOUT_S,
             check=False,
         )
         assert done.stderr == ""
