@@ -50,7 +50,7 @@ PYTEST = $(BIN)/python -m pytest --durations 5 --durations-min 5 $(ORDER)
 SEEDS ?= 1 2 3 4 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test-core test steady frameworks ray ray-more check format docs dashboard bench compat compat-openai \
+.PHONY: help setup run test-core test-portable test steady frameworks ray ray-more check format docs dashboard bench compat compat-openai \
   compat-vllm ray-docs chaos clean
 
 help: ## show this list
@@ -98,7 +98,7 @@ run: $(VENV)/.run ## fine-tune a small language model on two workers, compare le
 # The tests run in parts, each in a separate process, because libraries that datasets and Serve load leave threads behind.
 # Three parts run at a time, because tests often wait, the longest first. The output of a part is shown when it has ended.
 # No test is repeated.
-PARTS := test-engines test-data test-programs test-serve test-train test-llm
+PARTS := test-engines test-data test-programs test-serve test-train test-portable test-llm
 SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
 
@@ -106,12 +106,17 @@ SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # 
 test-core: $(VENV)/.test-core ## the tests of the engines, in a light environment
 	$(PYTEST) --suite core $(ARGS)
 
+# The tests of the local engine on the platform layer for systems other than Linux, which runs on Linux too. The state
+# machine and the inline engine do not use it.
+test-portable: $(if $(wildcard $(VENV)/.test),$(VENV)/.test,$(VENV)/.test-core) ## the tests of the engines on the portable platform layer
+	$(call timed,SKATE_PLATFORM=portable $(PYTEST) --suite portable --engine local $(ARGS))
+
 test: $(VENV)/.test check ## all checks and all tests, but for those of `make frameworks` and `make ray`
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
 	$(if $(ARGS),,@echo "$(words $(PARTS)) parts, three at a time: each is shown when it has ended, the first after minutes")
 	$(if $(ARGS),,$(MAKE) --jobs=3 --keep-going $(SHOWN_WHOLE) --no-print-directory $(PARTS))
 
-$(PARTS): $(VENV)/.test
+$(filter-out test-portable,$(PARTS)): $(VENV)/.test
 	$(call timed,$(PYTEST) --suite $(@:test-%=%))
 
 # A test that passes by luck fails here sooner or later: in another order, or on a busy machine.

@@ -21,7 +21,9 @@ from hypothesis import HealthCheck, settings
 import tests
 from tests import leaks
 
-pytest_plugins = [f"tests.plugins.{name}" for name in ("suites", "sessions", "command_line", "s3")]
+pytest_plugins = [
+    f"tests.plugins.{name}" for name in ("suites", "platforms", "sessions", "command_line", "s3")
+]
 
 ENGINES = ("inline", "local")
 

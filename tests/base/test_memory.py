@@ -76,7 +76,8 @@ def test_usage_is_that_of_the_machine_or_of_the_fullest_group(
 ) -> None:
     machine = tmp_path / "meminfo"
     monkeypatch.setattr(memory, "_MACHINE", str(machine))
-    assert memory.usage() is None
+    total = psutil.virtual_memory().total
+    assert memory.usage() == (total - 48 * GIB, total, "")  # macOS: from psutil
     machine.write_text(f"MemTotal: {64 << 20} kB\nMemFree: 1 kB\nMemAvailable: {48 << 20} kB\n")
     assert memory.usage() == (16 * GIB, 64 * GIB, "")
     fill(groups, memory__max=4 * GIB, memory__current=3 * GIB, memory__stat=f"inactive_file {GIB}")

@@ -37,8 +37,11 @@ FOLDERS = {
 CHECKS = "test_architecture.py"  # `make check`
 CORE = {"base", "contract", "engine"}
 ON_RAY = ("contract", "engine/ray")
+ON_PLATFORMS = ("contract", "engine/common", "engine/local")  # what a platform layer can change
+NO_PLATFORM = "engine/local/state"  # the state machine uses none
 SUITES = (
     "core",
+    "portable",
     "engines",
     "programs",
     "data",
@@ -63,7 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     suite = config.getoption("--suite")
-    if suite == "core" and collection_path.parent == TESTS and collection_path.is_dir():
+    if suite in ("core", "portable") and collection_path.parent == TESTS and collection_path.is_dir():
         # What a folder shares, in its conftest.py, may need packages that the core does not have.
         return True if collection_path.name not in CORE else None
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
@@ -85,6 +88,8 @@ def _is_in(suite: str | None, path: Path, marks: set[str]) -> bool:
         return own not in APART
     if suite == "core":
         return folder in CORE and not path.is_relative_to("engine/ray")
+    if suite == "portable":
+        return any(path.is_relative_to(each) for each in ON_PLATFORMS) and not path.is_relative_to(NO_PLATFORM)
     if suite == "ray":
         return "ray" in marks or any(path.is_relative_to(each) for each in ON_RAY)
     if suite == "ray-more":

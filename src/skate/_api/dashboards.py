@@ -72,7 +72,7 @@ def url_of(engine: Engine) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     for name in names:
-        if not os.path.exists(f"/proc/{name.removesuffix('.json')}"):
+        if not _is_running(int(name.removesuffix(".json"))):
             continue  # it was killed
         try:
             with open(os.path.join(folder, name), encoding="utf-8") as file:
@@ -80,6 +80,16 @@ def url_of(engine: Engine) -> str:
         except FileNotFoundError:
             continue  # it has just ended
     return ""
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def require_packages() -> None:

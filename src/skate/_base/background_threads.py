@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 _PREFIX = "skate-background-"
+_unlisted: set[int] = set()  # background threads that `threading` does not know
 
 
 def make_background_thread(name: str, target: Callable[..., None], *args: Any) -> threading.Thread:
@@ -21,4 +22,11 @@ def is_background_thread(thread: threading.Thread) -> bool:
 
 def background_threads() -> set[int]:
     """Return the identifiers of the threads that only show or record what the program does."""
-    return {thread.ident or 0 for thread in threading.enumerate() if is_background_thread(thread)}
+    return _unlisted.union(
+        thread.ident or 0 for thread in threading.enumerate() if is_background_thread(thread)
+    )
+
+
+def count_as_background(ident: int, *, running: bool) -> None:
+    """Count a thread that was not started by `threading` as a background thread, until it has ended."""
+    (_unlisted.add if running else _unlisted.discard)(ident)

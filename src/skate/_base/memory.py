@@ -39,16 +39,19 @@ class Usage(NamedTuple):
     where: str  # the folder of a control group, "" for the machine
 
 
-def usage() -> Usage | None:
-    """Return the memory usage of the machine or of a control group of this process; None if unknown.
+def usage() -> Usage:
+    """Return the memory usage of the machine or of a control group of this process.
 
-    Unlike `free`, this only reads a few small files.
+    Unlike `free`, this only reads a few small files on Linux.
     """
     facts = dict(line.split(":", 1) for line in _read("", _MACHINE).splitlines())
     try:
         total, available = (int(facts[name].split()[0]) << 10 for name in ("MemTotal", "MemAvailable"))
     except KeyError:  # not Linux
-        return None
+        import psutil
+
+        machine = psutil.virtual_memory()
+        return Usage(int(machine.total - machine.available), int(machine.total), "")
     fullest = Usage(total - available, total, "")
     for folder, files in _folders():
         limit = _read(folder, files[0])

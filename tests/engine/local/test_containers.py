@@ -20,6 +20,8 @@ from skate._engine.local.session import folders as session
 from tests import containers
 from tests.contract.support import EVENT_TIMEOUT_S
 
+pytestmark = pytest.mark.linux_layer("containers have namespaces")
+
 WORKING = """
 import json, sys
 import numpy, skate

@@ -18,6 +18,8 @@ from skate._engine.local.worker import surroundings
 from skate._engine.local.worker.imports import ImportWatch
 from tests.chaos.arena import eventually
 
+pytestmark = pytest.mark.linux_layer("the portable one cannot check that a fork is safe after imports")
+
 # Takes longer than what each worker is left to import; notes who imports it, and in which surroundings.
 SLOW = """
 import os, time

@@ -90,6 +90,7 @@ def test_a_module_that_cannot_be_imported_stops_no_worker(modules: Path, session
     assert not skate.get(preloading("broken").remote().has.remote("broken"))
 
 
+@pytest.mark.linux_machine("it waits for a pidfd")
 def test_when_the_process_is_killed_its_workers_end_and_others_start(modules: Path, session: None) -> None:
     notes = counting(modules, "heavy")
     first = preloading("heavy").remote()

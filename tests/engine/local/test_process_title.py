@@ -5,8 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import skate
 from tests.contract.support import eventually
+
+pytestmark = pytest.mark.linux_layer("a process can replace its command line")
 
 
 def title(pid: int) -> str:

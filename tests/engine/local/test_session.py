@@ -151,6 +151,7 @@ def test_a_deletion_that_was_cut_short_is_finished() -> None:
     assert os.listdir(session.shm_root()) == []
 
 
+@pytest.mark.linux_layer("processes have namespaces")
 def test_a_node_is_known_by_its_listener_and_not_by_its_number() -> None:
     made = session.create()
     session.lock(made, {"pid": 1})  # a pid of another namespace, which exists in this one too

@@ -18,6 +18,7 @@ import pytest
 import skate
 from skate._base.serialization import loads, serialize
 from skate._engine.common import machine_facts, open_files
+from skate._engine.common.platform import system
 from skate._engine.local.session import segments
 from skate._engine.local.session.folders import Session
 from skate._engine.local.session.shared_memory import SegmentFiles, SegmentMapping, map_file
@@ -27,7 +28,7 @@ MANY = 300
 
 
 def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(os.listdir("/dev/fd"))
 
 
 @pytest.fixture
@@ -41,14 +42,14 @@ def session(tmp_path: Path) -> Session:
 @pytest.fixture
 def full(session: Session, monkeypatch: pytest.MonkeyPatch) -> Session:
     """A session for whose shared memory there is no room."""
-    reserve = os.posix_fallocate
+    reserve = system.reserve
 
-    def refuse(descriptor: int, offset: int, size: int) -> None:
+    def refuse(descriptor: int, size: int) -> None:
         if os.readlink(f"/proc/self/fd/{descriptor}").startswith(session.shm):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        reserve(descriptor, offset, size)
+        reserve(descriptor, size)
 
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    monkeypatch.setattr(system, "reserve", refuse)
     return session
 
 
@@ -68,6 +69,7 @@ def test_a_mapping_keeps_no_descriptor(session: Session) -> None:
     files.close()
 
 
+@pytest.mark.linux_machine("it reads /proc/self/maps")
 def test_a_mapping_is_unmapped_with_the_last_array_on_it(session: Session) -> None:
     files = SegmentFiles(session)
     value = serialize(np.arange(20_000))
@@ -145,6 +147,7 @@ def test_the_progress_of_a_worker_is_read_after_its_death(session: Session) -> N
     assert last_begun(session, 7) == b""
 
 
+@pytest.mark.linux_machine("it follows a link in /proc/self/fd")
 def test_the_progress_of_a_worker_is_on_disk_when_shared_memory_is_full(full: Session) -> None:
     TaskProgress(full, 7).begin(b"t" * 24, 2)
     assert last_begun(full, 7) == run_id(b"t" * 24, 2)
@@ -158,7 +161,7 @@ def test_the_progress_of_a_worker_is_unknown_when_the_disk_is_full_too(
     def refuse(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    monkeypatch.setattr(system, "reserve", refuse)
     TaskProgress(session, 7).begin(b"t" * 24, 2)
     assert last_begun(session, 7) is None
     assert last_begun(session, 7) == b""

@@ -14,6 +14,8 @@ from skate._engine.local.state.starts import MAX_START_FAILURES
 from tests.chaos.arena import eventually
 from tests.chaos.mailbox import Mailbox
 
+pytestmark = pytest.mark.linux_machine("it waits for a pidfd, and reads /proc")
+
 # A forked process waits for the end of its parent before it asks the kernel to be told of it.
 LATE = """
 import os, select

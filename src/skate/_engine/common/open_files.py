@@ -10,6 +10,7 @@ import resource
 # Ray's value: enough for thousands of actors, and not so many that a program which closes every possible
 # descriptor before it starts another program takes seconds.
 ENOUGH = 65_536
+OPEN_MAX = 10_240  # what macOS allows every process; see setrlimit(2) there
 
 
 def attainable_limit() -> float:
@@ -23,7 +24,11 @@ def raise_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = attainable_limit()
     if 0 <= soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (int(wanted), hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (int(wanted), hard))
+        except (ValueError, OSError):  # macOS refuses values above a limit that it does not tell
+            if soft < OPEN_MAX:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_MAX, hard))
 
 
 def check_room(count: int) -> None:

@@ -132,9 +132,11 @@ def _system() -> list[Limit]:
     return found
 
 
-def _threads_of(user: int) -> int:
-    """Return the number of threads of a user, in all visible processes."""
+def _threads_of(user: int) -> int | None:
+    """Return the number of threads of a user, in all visible processes; None if the system does not show them."""
     count = 0
+    if not os.path.isdir("/proc"):  # macOS
+        return None
     for name in os.listdir("/proc"):
         if name.isdecimal():
             try:

@@ -6,8 +6,9 @@ import os
 import stat
 
 from skate._base import variables
+from skate._engine.common.platform import system
 
-SHM = "/dev/shm"
+SHM = system.SHARED_MEMORY  # "" if there is none
 SPARE_NAMES = 9  # tried in turn if another user has taken the usual name
 
 
@@ -37,7 +38,7 @@ def root() -> str:
 
 
 def shm_root() -> str:
-    """Return the folder for shared memory: in SKATE_SHMDIR or /dev/shm, or `root()` where /dev/shm is unusable.
+    """Return the folder for shared memory: in SKATE_SHMDIR or /dev/shm, or `root()` where there is none.
 
     Raises:
         UnusableFolderError: The folder cannot be created, or other users have taken all its names.

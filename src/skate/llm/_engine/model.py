@@ -160,7 +160,7 @@ class Model:
         self.tokenizer = files.tokenizer
         self.adapters: dict[str, Adapter] = {}
         self.settings = settings
-        self.num_threads = settings.num_threads or len(os.sched_getaffinity(0))
+        self.num_threads = settings.num_threads or _usable_cpus()
         self._files = files
         self._max_sequences, max_step_tokens = settings.step_limits(self.device.type)
         self._longest = _longest_sequence(self.config, settings)
@@ -290,6 +290,12 @@ class Model:
             )
             longest = affordable * size
         return longest, min(self._max_sequences * -(-longest // size), affordable)
+
+
+def _usable_cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS has no affinity
 
 
 def _longest_sequence(config: ModelConfig, settings: TorchEngineConfig) -> int:

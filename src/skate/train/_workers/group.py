@@ -279,6 +279,11 @@ def _wait_for_process(pid: int, timeout: float) -> bool:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return True
+    except AttributeError:  # not Linux
+        try:
+            return not psutil.wait_procs([psutil.Process(pid)], timeout)[1]
+        except psutil.NoSuchProcess:
+            return True
     try:
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)

@@ -65,7 +65,7 @@ class Journal:
         """Wait until all appended records are on disk, so that they survive a crash of the machine."""
         if self._pending:
             self._file.flush()
-            os.fdatasync(self._file.fileno())
+            getattr(os, "fdatasync", os.fsync)(self._file.fileno())  # macOS has only fsync
             self._pending = False
 
     @property

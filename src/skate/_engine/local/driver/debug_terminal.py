@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import deque
+from typing import TYPE_CHECKING
 
 from skate._base.remote_pdb import Breakpoint, attach
+from skate._engine.common.platform import system
 from skate._engine.local.client.job import has_terminal
 from skate._engine.local.wire import messages as m
+
+if TYPE_CHECKING:
+    from skate._engine.common.platform.interface import Wakeup
 
 
 class DebugTerminal:
@@ -20,29 +24,31 @@ class DebugTerminal:
         self._stops: deque[Breakpoint] = deque()
         self._lock = threading.RLock()  # a signal handler may interrupt the thread that holds it
         self._thread: threading.Thread | None = None
-        self._release = -1  # an eventfd; setting it ends all attachments of the thread
+        self._release: Wakeup | None = None  # setting it ends all attachments of the thread
 
     def stopped(self, message: m.Stopped) -> None:
         """Handle a worker that waits for a debugger. Never blocks."""
         with self._lock:
             self._stops.append(Breakpoint(**message.breakpoint))  # type: ignore[arg-type]
             if self._thread is None:
-                self._release = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                self._release = system.wakeup()
                 self._thread = threading.Thread(target=self._run, name="skate-debug", daemon=True)
                 self._thread.start()
 
     def _run(self) -> None:
+        release = self._release
+        assert release is not None
         while True:
             with self._lock:
                 if not self._stops:
                     self._thread = None
-                    release, self._release = self._release, -1
-                    os.close(release)
+                    release.close()
+                    self._release = None
                     return
                 stop = self._stops.popleft()
-            self._attach(stop)
+            self._attach(stop, release.fileno())
 
-    def _attach(self, stop: Breakpoint) -> None:
+    def _attach(self, stop: Breakpoint, release: int) -> None:
         if not has_terminal():  # for example, the program was moved to the background
             sys.stderr.write(
                 f"Stopped at {stop}. Attach with: skate debug {stop.id} --address {self._folder}\n"
@@ -51,15 +57,15 @@ class DebugTerminal:
         sys.stdout.write(f"Stopped at {stop}.\n")
         sys.stdout.flush()
         try:
-            attach(stop, until=self._release)
+            attach(stop, until=release)
         except OSError as error:  # the worker was killed, or another terminal attached first
             sys.stderr.write(f"The debugger ended: {error}\n")
 
     def release(self) -> None:
         """Detach from all stopped workers, which then continue. May be called from a signal handler."""
         with self._lock:
-            if self._release >= 0:
-                os.eventfd_write(self._release, 1)
+            if self._release is not None:
+                self._release.set()
 
     def close(self) -> None:
         """Detach, and wait for the thread."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from skate._base import variables
 from skate._base.locations import IMPORT_ROOT
 from skate._engine.common.machine_facts import resources, store_budget
+from skate._engine.common.platform import system
 from skate._engine.common.process_limits import retry_with_deadline
 from skate._engine.local.session import folders as sessions
 from skate._engine.local.session.descendants import KILL_TIMEOUT_S, SESSION, end_members
@@ -57,8 +58,8 @@ class NodeProcess:
         deadline = time.monotonic() + timeout
         killed = False
         try:
-            descriptor = os.pidfd_open(self.pid)
-        except (OSError, AttributeError):
+            descriptor = system.exit_descriptor(self.pid)
+        except ProcessLookupError:
             descriptor = -1
         while True:
             try:
@@ -94,7 +95,7 @@ class NodeProcess:
 
 def _wait_readable(descriptor: int, timeout: float) -> bool:
     if descriptor < 0:
-        time.sleep(0.005)  # no pidfd on this system: waitpid has no timeout
+        time.sleep(0.005)  # no such descriptor on this system: waitpid has no timeout
         return False
     import select
 
@@ -130,8 +131,21 @@ def node_config(
         "budget": budget,
         "preload": preload,
         "auto_preload": variables.flag("AUTO_PRELOAD", True),
+        "fork": forks_workers(),
         "memory_monitor": monitor_settings(system_config),
     }
+
+
+def forks_workers() -> bool:
+    """Return whether workers are forks of the template, or new interpreters as `SKATE_START=spawn` asks.
+
+    Raises:
+        ValueError: The variable has another value.
+    """
+    chosen = os.environ.get("SKATE_START") or "fork"
+    if chosen not in ("fork", "spawn"):
+        raise ValueError(f"SKATE_START is {chosen!r}: set it to fork or spawn.")
+    return chosen == "fork"
 
 
 def monitor_settings(given: Mapping[str, Any] | None) -> dict[str, float]:

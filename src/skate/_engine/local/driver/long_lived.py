@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from skate._base import tracing
+from skate._engine.common.platform import system
 from skate._engine.local.driver.launcher import fill_standard_streams, node_config, spawn_node
 from skate._engine.local.session import folders as sessions
 from skate._engine.local.session.node_records import (
@@ -272,13 +273,11 @@ def wait(node: NodeRecord) -> None:
 def _has_ended(process: Any, timeout: float) -> bool:
     """Wait for the end of any process; return False after the timeout."""
     try:
-        descriptor = os.pidfd_open(process.pid)
+        descriptor = system.exit_descriptor(process.pid)
     except ProcessLookupError:
         return True
-    except (AttributeError, OSError):  # no pidfd on this system
-        import psutil
-
-        return not psutil.wait_procs([process], timeout)[1]
+    if descriptor < 0:
+        return system.wait_for_end(process.pid, timeout)
     try:
         return wait_readable(descriptor, timeout)
     finally:

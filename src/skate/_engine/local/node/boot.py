@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 
 from skate._engine.common import open_files
+from skate._engine.common.platform import system
 from skate._engine.common.process_limits import retry_with_deadline
-from skate._engine.local.session.descendants import adopt_orphans
 from skate._engine.local.worker.template import start_template
 
 
@@ -29,8 +28,8 @@ def main(text: str) -> None:
     for role in ("driver_fd", "life_fd", "ready_fd"):
         if role in config:
             os.set_inheritable(config[role], False)
-    adopt_orphans()
-    template = start_template(config) if config.get("fork", sys.platform == "linux") else None
+    system.lead()
+    template = start_template(config) if config.get("fork", True) else None
     from skate._engine.local.node.main import serve
 
     serve(config, template)

@@ -15,6 +15,7 @@ from typing import Any
 
 from skate._base import tracing
 from skate._engine.common import open_files
+from skate._engine.common.platform import system
 from skate._engine.common.process_limits import start_thread
 from skate._engine.local.node.memory_monitor import MemoryMonitor
 from skate._engine.local.node.output import OutputPipes
@@ -33,8 +34,8 @@ from skate._engine.local.wire.unix_sockets import bind
 COLLECTION_THRESHOLD = 50_000
 FLUSH_TIMEOUT_S = 5.0  # for the last messages to processes that do not read
 
-_IN = select.EPOLLIN
-_OUT = select.EPOLLOUT
+_IN = system.READ
+_OUT = system.WRITE
 
 
 class Node:
@@ -53,7 +54,7 @@ class Node:
             },
         )
         self.config = config
-        self.poll = select.epoll()
+        self.poll = system.poller()
         self.machine = Machine(
             resources=config["resources"],
             devices=config["devices"],
@@ -63,7 +64,7 @@ class Node:
             session=config["folder"],
             private=config["private"],
             oom_retries=int(config["memory_monitor"]["task_oom_retries"]),
-            learns_imports=config["auto_preload"] and template is not None,
+            learns_imports=config["auto_preload"] and template is not None and system.CHECKS_FORKS,
         )
         self.connections: dict[int, Connection] = {}  # by process number
         self._by_descriptor: dict[int, Connection] = {}
@@ -84,7 +85,7 @@ class Node:
         )
         self.watch(self.listener.fileno(), self._accept)
         self.watch(self.spill.descriptor, self.spill.collect)
-        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        read, write = system.pipe()
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         self._signals = read
         self.watch(read, self._signalled)

@@ -49,7 +49,7 @@ class OutputPipes:
         ends = []
         pipes = []
         for error in (False, True):
-            read, write = os.pipe2(os.O_CLOEXEC)
+            read, write = os.pipe()
             os.set_blocking(read, False)
             pipe = _Pipe(read, number, error=error)
             self._node.watch(read, lambda pipe=pipe: self._read(pipe))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base.locations import IMPORT_ROOT, PACKAGE
 from skate._engine.common import open_files
+from skate._engine.common.platform import system
 from skate._engine.common.process_limits import explain, is_refusal, start_thread
 from skate._engine.local.session.descendants import KILL_TIMEOUT_S, end_descendants
 from skate._engine.local.state.records import HOST, STARTING
@@ -48,7 +49,7 @@ class Processes:
         self._prepared: dict[str, dict[str, Any]] = {}
         self._preparing: dict[str, list[m.StartWorker]] = {}
         self._results: list[Callable[[], None]] = []
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read, self._wake_write = system.pipe()
         node.watch(self._wake_read, self._collect)
         if template is not None:
             self._use_template(*template)
@@ -218,7 +219,7 @@ class Processes:
             variables.setdefault("UV_PROJECT", environment["cwd"])
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=system.input_of_child(),
             stdout=descriptors[0],
             stderr=descriptors[1],
             env=variables,
@@ -342,7 +343,7 @@ class Processes:
             self._end_forked(self._template)
         for process in self._spawned.values():
             process.wait()
-        end_descendants(spare=self._template_pid)
+        end_descendants(spare=self._template_pid, session=self._node.session.folder)
 
     def _end_forked(self, template: socket.socket) -> None:
         """Have the template kill its descendants, as it would if the node were killed now."""
@@ -360,7 +361,7 @@ class Processes:
         if self._template is not None:
             os.kill(self._template_pid, signal.SIGKILL)
             _exit_code(self._template_pid)
-        end_descendants()
+        end_descendants(session=self._node.session.folder)
 
 
 def _exit_code(pid: int) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from skate._engine.common.open_files import is_exhausted
+from skate._engine.common.platform import system
 from skate._engine.common.process_limits import start_thread
 from skate._engine.local.session import segments
 from skate._engine.local.session.folders import Session
@@ -28,7 +29,7 @@ class SpillThread:
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self.descriptor, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.descriptor, self._write = system.pipe()
 
     def submit(self, message: Any) -> None:
         """Execute a Spill, Restore or DeleteSpilled."""
@@ -96,10 +97,10 @@ def _copy(source: str, target: str, size: int) -> OSError | None:
     try:
         with open(source, "rb") as read, open(target, "wb") as write:
             if size:
-                os.posix_fallocate(write.fileno(), 0, size)
+                system.reserve(write.fileno(), size)
             position = 0
             while position < size:
-                sent = os.sendfile(write.fileno(), read.fileno(), position, min(CHUNK, size - position))
+                sent = system.copy(write.fileno(), read.fileno(), position, min(CHUNK, size - position))
                 if sent == 0:
                     raise OSError(f"{source} is shorter than {size} bytes")
                 position += sent

@@ -14,6 +14,7 @@ import time
 from typing import Any, NamedTuple
 
 from skate._engine.common import session_folders as folders
+from skate._engine.common.platform import system
 from skate._engine.common.session_roots import root, shm_root
 from skate._engine.local.session import segments
 from skate._engine.local.wire.unix_sockets import connect
@@ -156,11 +157,7 @@ def _listener_pid(path: str, recorded: int) -> int:
             connect(sock, path)
         except TimeoutError:  # alive, but with a full backlog
             return 0
-        if not hasattr(socket, "SO_PEERCRED"):  # a system without namespaces
-            return recorded
-        size = 12  # pid, uid and gid
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        return int.from_bytes(credentials[:4], sys.byteorder, signed=True)
+        return system.listener_pid(sock, recorded)
 
 
 def sweep() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from skate._base.serialization import Serialized
+from skate._engine.common.platform import system
 from skate._engine.local.session import segments
 from skate._engine.local.session.folders import Session
 from skate._engine.local.wire.interrupts import critical
@@ -62,7 +63,7 @@ class SegmentFiles:
         descriptor = os.open(self.session.path_of(segment), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             # Reserve the pages now: a full file system raises here, instead of a SIGBUS during the copy.
-            os.posix_fallocate(descriptor, 0, size)
+            system.reserve(descriptor, size)
             return self._map(mmap.mmap, descriptor, size, private=False)
         finally:
             os.close(descriptor)
@@ -137,7 +138,7 @@ def map_file(kind: type[M], descriptor: int, size: int, *, private: bool) -> M:
 
 
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
-_ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+_ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANON
 _MAP_FIXED = 0x10
 
 

@@ -10,6 +10,7 @@ import mmap
 import os
 
 from skate._base.ids import TASK_SIZE
+from skate._engine.common.platform import system
 from skate._engine.local.session.folders import Session
 from skate._engine.local.session.shared_memory import is_full, map_file
 
@@ -45,7 +46,7 @@ class TaskProgress:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 # Writing to an unreserved page raises SIGBUS when shared memory is full.
-                os.posix_fallocate(descriptor, 0, _SIZE)
+                system.reserve(descriptor, _SIZE)
                 return map_file(mmap.mmap, descriptor, _SIZE, private=False)
             except OSError as error:
                 if not is_full(error):

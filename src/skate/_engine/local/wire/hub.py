@@ -2,25 +2,25 @@
 
 A thread that blocks in `get` becomes the reader ("leader") and handles incoming messages until its condition holds;
 other waiting threads follow. So a synchronous call needs no switch between threads. When no thread waits, a background
-thread reads. To keep it asleep while another thread reads, it polls an epoll that contains the leader's epoll, and the
-leader disables that entry: one cheap system call.
+thread reads. To keep it asleep while another thread reads, it polls a poller that contains the leader's poller, and
+the leader disables that entry: one cheap system call of epoll.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
+from skate._engine.common.platform import system
 from skate._engine.common.process_limits import start_thread
 from skate._engine.local.wire.frames import Closed, Connection
 from skate._engine.local.wire.interrupts import critical, waiting
 
-_IN = select.EPOLLIN
-_OUT = select.EPOLLOUT
+_IN = system.READ
+_OUT = system.WRITE
 BURST = 0.0002  # seconds between messages of a burst
 LINGER = 0.001  # seconds that the first message of a burst is held back at most
 QUIET = 3  # number of checks without held-back messages that ends the bursts
@@ -68,10 +68,11 @@ class Hub:
         self._on_messages = on_messages
         self._on_closed = on_closed
         self._on_idle = on_idle  # called by the background thread after a wake-up
-        self._front = select.epoll()
-        self._back = select.epoll()
-        self._back.register(self._front.fileno(), 0)
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._front = system.poller()
+        self._back = system.poller()
+        self._back.register(self._front, 0)
+        self._wakeup = system.wakeup()
+        self._wake = self._wakeup.fileno()
         self._front.register(self._wake, _IN)
         self._connections: dict[int, Connection] = {}
         self._callbacks: dict[int, Callable[[], None]] = {}
@@ -195,7 +196,7 @@ class Hub:
                 self._leader = me
                 if self._armed:
                     self._armed = False
-                    self._back.modify(self._front.fileno(), 0)
+                    self._back.modify(self._front, 0)
                 try:
                     return self._lead(until, deadline)
                 finally:
@@ -251,7 +252,7 @@ class Hub:
         try:
             if self._thread is not None and not self.closed:
                 self._armed = True
-                self._back.modify(self._front.fileno(), _IN)
+                self._back.modify(self._front, _IN)
         finally:
             self._role.release()
             if self._followers:
@@ -288,10 +289,7 @@ class Hub:
             connection = self._connections.get(descriptor)
             if connection is None:
                 if descriptor == self._wake:
-                    try:
-                        os.eventfd_read(self._wake)
-                    except BlockingIOError:
-                        pass
+                    self._wakeup.clear()
                     if self._held_back:
                         self.send_held_back()
                     self._on_idle()
@@ -365,7 +363,7 @@ class Hub:
         self._leader = threading.get_ident()
         self._armed = False
         try:
-            self._back.modify(self._front.fileno(), 0)
+            self._back.modify(self._front, 0)
             self._handle(self._front.poll(0, 64))
         except Exception:
             self.on_fault()  # before the threads that wait are woken: they check whether the channel is closed
@@ -395,7 +393,7 @@ class Hub:
         if self._wake < 0:
             return  # closed; the number may belong to another file now
         try:
-            os.eventfd_write(self._wake, 1)
+            self._wakeup.set()
         except OSError:
             return
 
@@ -408,7 +406,7 @@ class Hub:
         self._in_loop = True
         if self._armed:
             self._armed = False
-            self._back.modify(self._front.fileno(), 0)
+            self._back.modify(self._front, 0)
         loop.add_reader(self._front.fileno(), self.read_some)
 
     def read_some(self) -> None:
@@ -427,7 +425,7 @@ class Hub:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             # The thread polls the back epoll, which must show the wake-up.
-            self._back.modify(self._front.fileno(), _IN)
+            self._back.modify(self._front, _IN)
             thread.join(5)
         for follower in list(self._followers):
             try:
@@ -447,8 +445,8 @@ class Hub:
     def _close_descriptors(self) -> None:
         self._front.close()
         self._back.close()
-        wake, self._wake = self._wake, -1
-        os.close(wake)
+        self._wake = -1
+        self._wakeup.close()
 
     def abandon(self) -> None:
         """Close the sockets in a forked child, where the other threads of the parent do not exist."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Callable
 
-LONGEST_PATH = 107 if sys.platform == "linux" else 103  # bytes
-DESCRIPTORS = "/proc/self/fd"
+from skate._engine.common.platform import system
 
 
 def bind(sock: socket.socket, path: str) -> None:
@@ -22,15 +20,9 @@ def connect(sock: socket.socket, path: str) -> None:
 
 
 def _by_short_path(act: Callable[[str], None], path: str) -> None:
-    if len(os.fsencode(path)) <= LONGEST_PATH:
+    if len(os.fsencode(path)) <= system.LONGEST_SOCKET_PATH:
         act(path)
         return
-    if not os.path.isdir(DESCRIPTORS):
-        raise OSError(f"{path} is too long for a socket. Set SKATE_TMPDIR to a folder with a shorter path.")
     folder, name = os.path.split(path)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        # The kernel follows this link to the folder, however long its path is.
-        act(f"{DESCRIPTORS}/{descriptor}/{name}")
-    finally:
-        os.close(descriptor)
+    with system.short_path(folder) as short:
+        act(f"{short}/{name}")

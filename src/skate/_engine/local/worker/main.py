@@ -14,6 +14,7 @@ from typing import Any
 from skate._base import errors as exceptions
 from skate._base import tracing
 from skate._engine.common import signals
+from skate._engine.common.platform import system
 from skate._engine.common.traced_calls import traced_engine
 from skate._engine.local.client.client import Client
 from skate._engine.local.client.engine import LocalEngine
@@ -323,7 +324,7 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     """Set up the process, and run as a worker."""
     _set_up_output(descriptors)
     os.setpgid(0, 0)
-    _prefer_in_oom_kill()
+    system.prefer_in_oom_kill()  # it can be replaced, and the driver and the node cannot
     session, number = request["session"], request["number"]
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     address = os.path.join(session, f"w{number}.sock")
@@ -401,15 +402,6 @@ def _run_hooks(tracing_hook: str | None, setup_hook: str | None) -> None:
         run_setup_hook(setup_hook)
 
 
-def _prefer_in_oom_kill() -> None:
-    """Make the kernel's OOM killer prefer this worker, which can be replaced, to the driver and the node."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")
-    except OSError:
-        return  # not Linux, or not allowed
-
-
 def _set_up_output(descriptors: list[int]) -> None:
     """Send the output of this process to the node, line by line."""
     if descriptors:
@@ -462,9 +454,11 @@ def _shut_down(worker: Worker) -> None:
 
 def main_of_spawned(path: str) -> None:
     """Run as a worker that was not forked from the template."""
-    from skate._engine.local.session.descendants import die_with_parent
+    from skate._engine.local.worker.template import load_api
 
-    die_with_parent(os.getppid())
+    system.adopt_input()
+    system.die_with_parent(os.getppid())
+    load_api()
     code = main(_load_request(path), [])
     sys.stdout.flush()
     sys.stderr.flush()

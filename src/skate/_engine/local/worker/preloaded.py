@@ -18,6 +18,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from skate._engine.common.platform import system
 from skate._engine.local.wire.frames import pack, unpack
 from skate._engine.local.worker import surroundings
 from skate._engine.local.worker.fork_safety import ForkCheck
@@ -117,7 +118,7 @@ class PreloadedTemplates:
             self._tell(pack(["gone", number, 0]))
 
     def _make(self, key: Key, request: Request) -> None:
-        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        mine, its = system.message_pair()
         try:
             pid = os.fork()
         except OSError:
@@ -181,12 +182,26 @@ class PreloadedTemplates:
         del self._key_of[sock.fileno()]
         self._poller.unregister(sock)
         sock.close()
-        self._orphans |= self._workers.pop(key)
+        workers = self._workers.pop(key)
+        if system.ADOPTS_ORPHANS:
+            self._orphans |= workers
+        else:
+            self._end(workers)
         for request, descriptors in self._waiting.pop(key).values():
             self._fork(request, descriptors)
             _close(descriptors)
         if isinstance(key, int):
             self._tell(pack(["gone", key, 0]))
+
+    def _end(self, workers: set[int]) -> None:
+        """Kill workers of a dead template whose end this process does not learn of, and report it."""
+        for pid in workers:
+            for kill in (os.killpg, os.kill):
+                try:
+                    kill(pid, signal.SIGKILL)
+                except (ProcessLookupError, PermissionError):
+                    continue  # it has ended, or led no group yet
+            self._tell(pack(["orphaned", pid, -signal.SIGKILL]))
 
     def leave(self) -> None:
         """Close the sockets, in a process that was forked from the template."""

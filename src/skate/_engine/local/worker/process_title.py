@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import ctypes
 
+from skate._engine.common.platform import system
+
 LONGEST = 256  # bytes
 MAX_CACHED = 1000  # titles
 IDLE = "IDLE"
-
-_ARG_START = 47  # positions in /proc/self/stat, counted from 0; see proc(5)
-_ARG_END = 48
 
 
 class ProcessTitle:
@@ -21,7 +20,7 @@ class ProcessTitle:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._start, self._size = _command_line_memory()
+        self._start, self._size = system.command_line_memory()
         self._cache: dict[str, bytes] = {}
         self._shown: bytes | None = None
 
@@ -41,15 +40,3 @@ class ProcessTitle:
         text = f"{self._prefix}::{name}".encode()[: max(size - 1, 0)]
         padded = self._cache[name] = text.ljust(size, b"\0")
         return padded
-
-
-def _command_line_memory() -> tuple[int, int]:
-    """Return the address and the size of the memory that holds this process' command line."""
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            # The name of the program, in parentheses, may contain spaces.
-            fields = [b"", b"", *file.read().rpartition(b")")[2].split()]
-        start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
-    except (OSError, IndexError, ValueError):
-        return 0, 0
-    return (start, end - start) if 0 < start < end else (0, 0)

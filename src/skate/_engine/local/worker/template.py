@@ -15,13 +15,9 @@ import sys
 from typing import Any, NamedTuple, NoReturn
 
 from skate._base.locations import IMPORT_ROOT
+from skate._engine.common.platform import system
 from skate._engine.common.process_limits import retry_with_deadline
-from skate._engine.local.session.descendants import (
-    adopt_orphans,
-    die_with_parent,
-    end_descendants,
-    survive_parent,
-)
+from skate._engine.local.session.descendants import end_descendants
 from skate._engine.local.session.folders import Session
 from skate._engine.local.wire.frames import pack, unpack
 from skate._engine.local.worker.fork_safety import renew_random_state
@@ -49,7 +45,7 @@ _BOOT = (
 
 def start_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
     """Fork the template from the node; return the socket to it and its pid."""
-    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    mine, its = system.message_pair()
     parent = os.getpid()
     pid = retry_with_deadline(os.fork)
     if pid:
@@ -58,7 +54,7 @@ def start_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
     try:
         mine.close()
         # The template must not hold the node's sockets open: peers wait for their end.
-        _keep_only(its.fileno(), config.get("life_fd", its.fileno()))
+        system.close_others((its.fileno(), config.get("life_fd", its.fileno())))
         _serve(its, config, parent)
     finally:
         os._exit(1)
@@ -68,13 +64,18 @@ def spawn_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
     """Start a template with a new interpreter, because a running node cannot be forked."""
     import json
 
-    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    mine, its = system.message_pair()
     keep = [its.fileno(), *([config["life_fd"]] if "life_fd" in config else [])]
     for descriptor in keep:
         os.set_inheritable(descriptor, True)
     text = json.dumps({**config, "socket": its.fileno(), "parent": os.getpid()})
     try:
-        pid = os.posix_spawn(sys.executable, [sys.executable, "-c", _BOOT, IMPORT_ROOT, text], os.environ)
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-c", _BOOT, IMPORT_ROOT, text],
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_DUP2, system.input_of_child(), 0)],
+        )
     finally:
         for descriptor in keep:
             os.set_inheritable(descriptor, False)
@@ -87,39 +88,30 @@ def main_of_spawned(text: str) -> NoReturn:
     import json
 
     config = json.loads(text)
-    sock = socket.socket(fileno=config["socket"])
+    sock = system.message_socket(config["socket"])
+    system.adopt_input()
     for descriptor in (config["socket"], *([config["life_fd"]] if "life_fd" in config else [])):
         os.set_inheritable(descriptor, False)
     _serve(sock, config, config["parent"])
 
 
-def _keep_only(*descriptors: int) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor > 2 and descriptor not in descriptors:
-            try:
-                os.close(descriptor)
-            except OSError:  # the descriptor that listed the folder
-                continue
-
-
 def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn:
-    adopt_orphans()
+    system.lead()
     from skate._engine.local.worker import main as worker_main
 
-    _load_api()
+    load_api()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake = _wake_on_child()
     if config.get("as_ray"):  # for preloaded modules; a worker uses the setting of its own job
         from skate._base import alias
 
         alias.install()
-    if config.get("preload"):
+    if config.get("preload") and system.FORKS_AFTER_IMPORTS:
         # An import may hang; after the imports, the template outlives the node to clean up.
-        die_with_parent(parent)
+        system.die_with_parent(parent)
         for name in config["preload"]:
             _preload(name)
-        survive_parent()
+        system.survive_parent()
     gc.collect()
     gc.freeze()  # the pages of imported modules stay shared with the workers
     try:
@@ -134,8 +126,8 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
         os._exit(1)
 
 
-def _load_api() -> None:
-    """Load the public names of the package once, instead of in every worker."""
+def load_api() -> None:
+    """Load the public names of the package; cloudpickle finds classes only in modules that are loaded."""
     package = sys.modules[__name__.partition(".")[0]]
     for name in package.__all__:
         getattr(package, name)
@@ -158,7 +150,7 @@ class _Wake(NamedTuple):
 
 
 def _wake_on_child() -> _Wake:
-    wake = _Wake(*os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
+    wake = _Wake(*system.pipe())
     signal.set_wakeup_fd(wake.write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     return wake
@@ -220,7 +212,7 @@ def _fork_on_request(
                 sock.send(pack([END, 0, 0]))
             elif "modules" in request:
                 warm.make_or_drop(request["template"], request)
-            elif not is_warm and warm.serves(request):
+            elif system.FORKS_AFTER_IMPORTS and not is_warm and warm.serves(request):
                 warm.start(request, descriptors)
             else:
                 started += 1
@@ -234,8 +226,8 @@ def _fork_on_request(
 def _serve_warm(key: Key, request: Request, sock: socket.socket, worker_main: Any, parent: int) -> NoReturn:
     """Run as a preloaded template until the template that it was forked from is gone."""
     try:
-        die_with_parent(parent)
-        adopt_orphans()
+        system.die_with_parent(parent)
+        system.lead()
         wake = _wake_on_child()
         gc.disable()  # imported modules contain hardly any garbage, and a collection would copy pages
         if isinstance(key, int):
@@ -246,6 +238,7 @@ def _serve_warm(key: Key, request: Request, sock: socket.socket, worker_main: An
                 _preload(name)
         gc.freeze()
         gc.enable()
+        system.prepare_to_fork()
         _fork_on_request(sock, wake, worker_main, is_warm=True)
     except ConnectionError:
         end_descendants()
@@ -261,7 +254,7 @@ def _serve_warm(key: Key, request: Request, sock: socket.socket, worker_main: An
 
 def _bury(config: dict[str, Any]) -> NoReturn:
     """Clean up the session of a node that was killed."""
-    end_descendants()
+    end_descendants(session=config["folder"])
     Session(config["folder"], config["shm"]).remove()
     os._exit(0)
 
@@ -272,7 +265,7 @@ def _become_worker(
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        die_with_parent(parent)
+        system.die_with_parent(parent)
         gc.unfreeze()
         renew_random_state()
         code = worker_main.main(request, descriptors)
@@ -289,22 +282,11 @@ def _become_worker(
 
 
 def _report(sock: socket.socket, warm: PreloadedTemplates) -> None:
-    while True:
-        try:
-            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return
-        if ended is None:
-            return
-        pid = ended.si_pid
-        try:
-            os.killpg(pid, signal.SIGKILL)  # its process group; the number cannot be reused yet
-        except ProcessLookupError:
-            pass  # it ended before it led a group, or never would have
-        _, status = os.waitpid(pid, 0)
+    while (ended := system.reap()) is not None:
+        pid, code = ended
         end = "orphaned" if warm.has_orphaned(pid) else "exited"
         # This may be an adopted orphan instead of a worker: the node knows.
-        sock.send(pack([end, pid, os.waitstatus_to_exitcode(status)]))
+        sock.send(pack([end, pid, code]))
 
 
 def _drain(descriptor: int) -> None:
