@@ -424,7 +424,7 @@ class Hub:
         self.wake()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            # The thread polls the back epoll, which must show the wake-up.
+            # The thread polls the back poller, which must show the wake-up.
             self._back.modify(self._front, _IN)
             thread.join(5)
         for follower in list(self._followers):
