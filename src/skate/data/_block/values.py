@@ -145,11 +145,13 @@ def _chunk_to_list(chunk: pa.Array) -> list[Any]:
         return _lists(chunk)
     if pa.types.is_struct(type_):
         return _structs(chunk)
+    items: list[Any]
     if is_text(type_):
-        strings: list[Any] = _text_to_ndarray(chunk).tolist()
-        return strings
+        items = _text_to_ndarray(chunk).tolist()
+        return items
     if chunk.null_count == 0 and is_plain_number(type_):
-        return numbers_to_ndarray(chunk).tolist()
+        items = numbers_to_ndarray(chunk).tolist()
+        return items
     if chunk.null_count == 0 and _is_native_to_numpy(type_):
         return chunk.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
     if _is_native_to_numpy(type_):

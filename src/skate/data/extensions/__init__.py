@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from skate.data.extensions import tensor_extension
 from skate.data.extensions.object_extension import (
     ArrowPythonObjectArray,
     ArrowPythonObjectScalar,
@@ -17,6 +16,7 @@ from skate.data.extensions.tensor_extension import (
     ArrowVariableShapedTensorArray,
     ArrowVariableShapedTensorType,
     FixedShapeTensorType,
+    __getattr__,  # noqa: F401  # imports TensorArray and TensorDtype on their first use
 )
 
 if TYPE_CHECKING:
@@ -35,7 +35,3 @@ __all__ = [
     "TensorArray",
     "TensorDtype",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    return getattr(tensor_extension, name)
