@@ -27,7 +27,7 @@ _IGNORED_OPTIONS = ("--log-style", "--log-color", "--headers", "--verify")
 
 
 def _ignored_options(command: Any) -> Any:
-    ignored = {"hidden": True, "expose_value": False, "help": "Ignored."}
+    ignored: dict[str, Any] = {"hidden": True, "expose_value": False, "help": "Ignored."}
     for name in _IGNORED_OPTIONS:
         command = click.option(name, **ignored)(command)
     return click.option("-v", "--verbose", is_flag=True, **ignored)(command)

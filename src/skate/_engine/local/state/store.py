@@ -59,14 +59,9 @@ class Store:
         self.restored_bytes = 0
 
     @property
-    def occupied(self) -> int:
-        """The bytes of shared memory that objects use, without segments that their writers keep for the next ones."""
-        return self.used - self._spare_bytes
-
-    @property
     def available(self) -> int:
         """The bytes of the budget that no object uses."""
-        return max(0, self.budget - self.occupied)
+        return max(0, self.budget - self.used + self._spare_bytes)
 
     # ------------------------------------------------------------ writers
 
