@@ -47,7 +47,7 @@ def settings() -> Iterator[DataContext]:
 def where(request: pytest.FixtureRequest, engine_name: str, settings: DataContext) -> Iterator[str]:
     """Where plans run: in this process, or on the workers of an engine; by name."""
     if engine_name == HERE:
-        request.getfixturevalue("patience")
+        request.getfixturevalue("in_process")
         settings.small_plan_bytes = 1 << 60
         yield HERE
         skate.shutdown()  # which a class has opened, that lives in actors wherever the plan runs
@@ -74,7 +74,7 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let plans that begin in this process end in it, however slow it is."""
     monkeypatch.setattr(inprocess, "IN_PROCESS_SECONDS", float("inf"))
 

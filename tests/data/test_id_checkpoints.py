@@ -23,7 +23,7 @@ from skate.data.datasource import BlockBasedFileDatasink, Datasink, FilenameProv
 from skate.data.exceptions import ResumeError
 from tests.data.interruptions import fails_at, ids_in, interrupted, noted, visible
 
-pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("patience")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("in_process")]
 
 
 # ------------------------------------------------------------ going on

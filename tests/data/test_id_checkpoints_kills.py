@@ -17,7 +17,7 @@ from skate.data.checkpoint import CheckpointConfig
 from skate.data.datasource import BlockBasedFileDatasink
 from tests.data.interruptions import Interrupted, ids_in, killed, noted, visible
 
-pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("patience")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("in_process")]
 
 
 def test_who_is_interrupted_while_forgetting_ids_leaves_no_half(

@@ -51,7 +51,7 @@ def write_of(folder: Path, function: Any, **options: Any) -> None:
     ds.write_parquet(str(folder / "out"), resume=True, **options)
 
 
-HERE = pytest.mark.usefixtures("settings", "patience")
+HERE = pytest.mark.usefixtures("settings", "in_process")
 
 
 @HERE

@@ -89,7 +89,9 @@ def _is_in(suite: str | None, path: Path, marks: set[str]) -> bool:
     if suite == "core":
         return folder in CORE and not path.is_relative_to("engine/ray")
     if suite == "portable":
-        return any(path.is_relative_to(each) for each in ON_PLATFORMS) and not path.is_relative_to(NO_PLATFORM)
+        return any(path.is_relative_to(each) for each in ON_PLATFORMS) and not path.is_relative_to(
+            NO_PLATFORM
+        )
     if suite == "ray":
         return "ray" in marks or any(path.is_relative_to(each) for each in ON_RAY)
     if suite == "ray-more":

@@ -31,6 +31,7 @@ from skate.data._plan.planner import Planner
 from skate.data.context import DEFAULT_MAX_BLOCK_SIZE, DataContext
 from skate.exceptions import RayTaskError
 from skate.util._run_records import RunRecord, status_after
+from skate.util._session import engine_name
 
 _GIB = 1024**3
 _logger = logging.getLogger(__name__)
@@ -148,6 +149,8 @@ class Execution:
         self._spans = RunSpans.start(self.name or operator_names(self.stats))
         if in_process:
             workers = _limits(self.context, cpus, in_process=False).cpus
+            if (engine_name() or os.environ.get("SKATE_ENGINE")) == "inline":
+                workers = 1.0  # it runs one task at a time, as this thread does
             self._driver = InProcessDriver(scheduler, self._made, workers, self._start_workers)
         elif threads:
             self._driver = ThreadDriver(scheduler, self._made, 2 * relational.max_source_bytes(self.context))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
@@ -14,6 +14,9 @@ from skate.tune.callback import Callback
 from skate.tune.experiment import Trial
 from skate.tune.search._placeholders import ObjectTable
 from skate.tune.tune_config import ResumeConfig
+
+if TYPE_CHECKING:
+    from skate.tune.stopper import Stopper
 
 log = logging.getLogger("skate.tune")
 
@@ -30,7 +33,13 @@ class AbsentCallback(Callback):
         self._name = name
         self._reason = reason
 
-    def setup(self, **info: Any) -> None:
+    def setup(
+        self,
+        stop: Stopper | None = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
         """Warn that the callback is absent."""
         log.warning(
             "The callback %s does not run in the restored experiment, because it could not be stored: %s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from skate.data._exec.drivers.inprocess import saves_time
 from skate.exceptions import RayTaskError
 from skate.util.state import list_workers
 
-PATIENCE = 60.0  # seconds after which something is wrong
+EVENT_TIMEOUT_S = 60.0  # seconds after which something is wrong
 
 
 def busy(seconds: float) -> None:
@@ -52,6 +53,20 @@ def test_a_plan_whose_functions_take_long_goes_on_in_workers() -> None:
     skate.shutdown()
 
 
+def test_a_slow_plan_stays_in_one_thread_of_the_inline_engine() -> None:
+    threads = set()
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        busy(0.15)
+        threads.add(threading.get_ident())
+        return row
+
+    skate.init("inline", num_cpus=16)
+    assert skate.data.range(12, override_num_blocks=12).map(slow).count() == 12
+    assert threads == {threading.get_ident()}
+    skate.shutdown()
+
+
 def test_a_plan_that_is_nearly_done_is_finished_here() -> None:
     def slow(row: dict[str, Any]) -> dict[str, Any]:
         busy(0.3)
@@ -82,7 +97,7 @@ def test_the_task_that_takes_long_ends_here_while_workers_run_the_others(tmp_pat
         if os.getpid() != program:
             seen.touch()
         elif batch["id"][0] == 7:  # the last batch of the first block
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + EVENT_TIMEOUT_S
             while not seen.exists():
                 assert time.monotonic() < deadline
                 busy(0.01)

@@ -25,7 +25,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let plans that begin in this process end in it, however slow it is."""
     monkeypatch.setattr(inprocess, "IN_PROCESS_SECONDS", float("inf"))
 

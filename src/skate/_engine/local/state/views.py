@@ -271,7 +271,9 @@ class Views:
         store = self._machine.store
         return {
             "budget": store.budget,
-            "used": max(0, store.budget - store.available),  # without segments that writers keep for the next objects
+            "used": max(
+                0, store.budget - store.available
+            ),  # without segments that writers keep for the next objects
             "on_disk": store.disk_used,
             "spilled_bytes": store.spilled_bytes,
             "restored_bytes": store.restored_bytes,
