@@ -290,7 +290,7 @@ def test_a_task_that_waits_for_a_child_sees_its_own_cancellation() -> None:
 
         async def sleep(self) -> None:
             self.calls += 1
-            await asyncio.sleep(10 * PATIENCE)
+            await asyncio.sleep(10 * EVENT_TIMEOUT_S)
 
         async def count(self) -> int:
             return self.calls

@@ -30,7 +30,7 @@ class AbsentCallback(Callback):
         self._name = name
         self._reason = reason
 
-    def setup(self, **info: Any) -> None:
+    def setup(self, *arguments: Any, **info: Any) -> None:
         """Warn that the callback is absent."""
         log.warning(
             "The callback %s does not run in the restored experiment, because it could not be stored: %s",
