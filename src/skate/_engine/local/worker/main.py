@@ -32,7 +32,6 @@ from skate._engine.local.worker.process_title import IDLE, ProcessTitle
 
 MAX_COALESCED_RESULTS = 8  # results of short tasks that may be sent together
 MAX_RESULT_DELAY_S = 0.0005  # seconds of work after which results are sent
-INTERRUPT_TIMEOUT_S = 1.0  # then a cancelled task is in code that no signal interrupts
 MAX_CALLS_KEPT = 10_000  # finished calls of an actor that wait for the node's request
 
 Row = tuple[bytes, str, str, float, float, str, str]
@@ -91,7 +90,6 @@ class Worker:
         self._templates: dict[int, PreparedFunction] = {}
         self._calls: dict[bytes, int] = {}  # function -> number of runs, for max_calls
         self._interrupt: bytes | None = None
-        self._interrupted = threading.Event()  # the latest interrupt has reached the main thread
         self._events_lock = threading.Lock()
         self._main = threading.main_thread().ident or 0
         self.actor: Any = None
@@ -155,31 +153,20 @@ class Worker:
                 return
         running = self.running
         if running is not None and running.task == message.task:
-            running.cancelled = True
-            children = list(running.children) if message.recursive else []
+            running.cancel()
             self._interrupt = message.task
-            self._interrupted = threading.Event()
             signal.pthread_kill(self._main, signal.SIGINT)
-            if children:
-                threading.Thread(target=self._cancel_children, args=(children,), daemon=True).start()
+            if message.recursive and running.children:
+                running.cancel_children(self.engine.cancel_by_id)
         else:
             self.client.channel.flush()  # the result may be held back to be sent with others
 
-    def _cancel_children(self, children: list[bytes]) -> None:
-        """Cancel the children of a cancelled task, which sees its own cancellation first if it waits for one of them.
-
-        The interrupt may arrive later than this call: it is deferred while the main thread reads a socket.
-        """
-        self._interrupted.wait(INTERRUPT_TIMEOUT_S)
-        for child in children:
-            self.engine.cancel_by_id(child, force=False, recursive=True)
-
     def on_interrupt(self, *_: Any) -> None:
         """Raise KeyboardInterrupt in the task to cancel, and in no other task."""
-        self._interrupted.set()
         running = self.running
         if running is not None and running.task == self._interrupt:
             self._interrupt = None
+            running.note_interrupt()
             raise KeyboardInterrupt
 
     def _exit(self, message: m.Exit) -> None:
