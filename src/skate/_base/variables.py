@@ -51,9 +51,21 @@ def flag(name: str, default: bool) -> bool:
         ValueError: The variable is neither on nor off.
     """
     found = find(name)
-    if found is None:
-        return default
-    variable, word = found
+    return default if found is None else _is_on(*found)
+
+
+def own_flag(name: str, default: bool) -> bool:
+    """Return whether a variable of Skate is on that Ray does not have.
+
+    Raises:
+        ValueError: The variable is neither on nor off.
+    """
+    variable = f"SKATE_{name}"
+    word = os.environ.get(variable)
+    return _is_on(variable, word) if word else default
+
+
+def _is_on(variable: str, word: str) -> bool:
     if word.lower() not in _YES + _NO:
         raise ValueError(f"{variable} is {word!r}: set it to 1 or 0.")
     return word.lower() in _YES

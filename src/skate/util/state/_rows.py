@@ -68,6 +68,8 @@ def _milliseconds(seconds: float) -> int:
 
 def _actors(engine: Engine) -> list[StateSchema]:
     node = _node(engine)
+    table = engine.state(Table.ACTORS)
+    sites = read_sites(engine.context().session, [row["actor_id"] for row in table])
     return [
         ActorState(
             actor_id=row["actor_id"].hex(),
@@ -85,9 +87,10 @@ def _actors(engine: Engine) -> list[StateSchema]:
             placement_group_id=_hex(row["placement_group_id"]),
             repr_name="",
             num_restarts=row["num_restarts"],
+            call_site=sites.get(row["actor_id"]),
             label_selector=row.get("label_selector") or {},
         )
-        for row in engine.state(Table.ACTORS)
+        for row in table
     ]
 
 
@@ -104,10 +107,11 @@ def _tasks(engine: Engine) -> list[StateSchema]:
     found = sorted(
         engine.state(Table.TASKS), key=lambda row: (row["created"], row["task_id"], -row["attempt_number"])
     )
-    return [task_state(row, node) for row in found]
+    sites = read_sites(engine.context().session, [row["task_id"] for row in found])
+    return [task_state(row, node, sites.get(row["task_id"])) for row in found]
 
 
-def task_state(row: dict[str, Any], node: str) -> TaskState:
+def task_state(row: dict[str, Any], node: str, site: str | None = None) -> TaskState:
     """Return the row of the state API for a row of the engine."""
     return TaskState(
         task_id=row["task_id"].hex(),
@@ -133,6 +137,7 @@ def task_state(row: dict[str, Any], node: str) -> TaskState:
         start_time_ms=_milliseconds(row["started"]) or None,
         end_time_ms=_milliseconds(row["ended"]) or None,
         is_debugger_paused=False,
+        call_site=site,
         label_selector=row.get("label_selector") or {},
     )
 

@@ -68,12 +68,15 @@ class Client(CallbackOwner):
         self._exported: set[bytes] = set()
         self._templates: dict[Any, int] = {}
         self._definition_lock = threading.Lock()
-        if creation_sites.is_enabled():
-            references = self.references
-            for make in ("new_reference", "own_reference"):
-                record = creation_sites.recording(getattr(references, make), self.session, self.number)
-                setattr(references, make, record)
         _clients.add(self)
+
+    def record_creation_sites(self) -> None:
+        """Record what creates references, tasks and actors from now on, if environment variables enable it."""
+        if creation_sites.records_references():
+            makers = ("new_reference", "own_reference")
+            creation_sites.record_references(self.references, makers, self.session, self.number)
+        if creation_sites.records_calls():
+            creation_sites.record_calls(self.ids, self.session)
 
     def _tidy(self, message: m.Tidy) -> None:
         """Release memory that this process does not need, because the node is short of it."""

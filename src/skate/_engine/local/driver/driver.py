@@ -183,7 +183,9 @@ def _attach(
     connection.post(m.Hello("driver", os.getpid(), job=pack(info)))
     welcome = _welcome(connection, node)
     shm = node.session.shm if node is not None else sessions.at(welcome.session).shm
-    return kind(Client(connection, welcome, shm), node, info, printer)
+    client = Client(connection, welcome, shm)
+    client.record_creation_sites()
+    return kind(client, node, info, printer)
 
 
 def _welcome(connection: Connection, node: NodeProcess | None) -> m.Welcome:

@@ -130,7 +130,7 @@ def node_config(
         "node_id": os.urandom(28).hex(),
         "budget": budget,
         "preload": preload,
-        "auto_preload": variables.flag("AUTO_PRELOAD", True),
+        "auto_preload": variables.own_flag("AUTO_PRELOAD", True),
         "fork": forks_workers(),
         "memory_monitor": monitor_settings(system_config),
     }

@@ -342,6 +342,7 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     signals.own_wakeup_descriptor()
     faulthandler.register(signal.SIGUSR1)  # used by `skate stack`
     _adopt_job(request, engine)
+    client.record_creation_sites()  # the job may set the variables
     from skate._engine import adopt
 
     adopt(engine)
