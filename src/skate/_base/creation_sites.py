@@ -17,38 +17,32 @@ from skate._base import variables
 from skate._base.ids import IdFactory, process_of
 from skate._base.locations import IMPORT_ROOT
 
-__all__ = ["read_sites", "record_calls", "record_references", "records_calls", "records_references"]
+__all__ = ["read_sites", "record"]
 
 FOLDER: Final = "sites"
 MOST_BYTES: Final = 64 << 20  # of one file, after which a process records nothing
 _OWN: Final = os.path.join(IMPORT_ROOT, "skate") + os.sep
 
 
-def records_references() -> bool:
-    """Return whether references record the line that creates them."""
-    return variables.flag("record_ref_creation_sites", False)
-
-
-def records_calls() -> bool:
-    """Return whether tasks, actors and their calls record the stack that submits them."""
-    return variables.flag("record_task_actor_creation_sites", False)
-
-
-def record_references(references: Any, makers: Iterable[str], session: str, process: int) -> None:
-    """Make methods that create a reference with an id record the line that called them.
+def record(references: Any, ids: IdFactory, session: str) -> None:
+    """Record what creates references, tasks and actors from now on, if variables enable it.
 
     Args:
-        references: Has the methods.
-        makers: The names of the methods.
+        references: Makes references with `new_reference` and `own_reference`. It records the line that called these,
+            but not for references that other processes have made.
+        ids: Makes the ids of tasks, calls and actors. It records the stack of user code that submits them.
         session: The folder of the session.
-        process: The number of this process: references that others have made are not recorded.
     """
-    file = _SiteFile(session, process)
-    for name in makers:
-        setattr(references, name, _recording(getattr(references, name), file))
+    file = _SiteFile(session, ids.process)
+    if variables.flag("record_ref_creation_sites", False):
+        for name in ("new_reference", "own_reference"):
+            setattr(references, name, _recording_reference(getattr(references, name), file))
+    if variables.flag("record_task_actor_creation_sites", False):
+        for name in ("task", "call", "actor"):
+            setattr(ids, name, _recording_id(getattr(ids, name), file))
 
 
-def _recording(make: Callable[[bytes], Any], file: _SiteFile) -> Callable[[bytes], Any]:
+def _recording_reference(make: Callable[[bytes], Any], file: _SiteFile) -> Callable[[bytes], Any]:
     def make_and_record(id: bytes) -> Any:
         reference = make(id)
         if process_of(id) == file.process:
@@ -58,20 +52,13 @@ def _recording(make: Callable[[bytes], Any], file: _SiteFile) -> Callable[[bytes
     return make_and_record
 
 
-def record_calls(ids: IdFactory, session: str) -> None:
-    """Make a factory of ids record the stack of user code for each new task, call and actor."""
-    file = _SiteFile(session, ids.process)
+def _recording_id(make: Callable[..., bytes], file: _SiteFile) -> Callable[..., bytes]:
+    def make_and_record(*args: bytes) -> bytes:
+        id = make(*args)
+        file.append(id, _stack(sys._getframe(1)))
+        return id
 
-    def recording(make: Callable[..., bytes]) -> Callable[..., bytes]:
-        def make_and_record(*args: bytes) -> bytes:
-            id = make(*args)
-            file.append(id, _stack(sys._getframe(1)))
-            return id
-
-        return make_and_record
-
-    for name in ("task", "call", "actor"):
-        setattr(ids, name, recording(getattr(ids, name)))
+    return make_and_record
 
 
 class _SiteFile:
@@ -79,15 +66,16 @@ class _SiteFile:
 
     def __init__(self, session: str, process: int) -> None:
         self.process = process
-        folder = os.path.join(session, FOLDER)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        self._path = os.path.join(folder, str(process))
+        self._folder = os.path.join(session, FOLDER)
         self._written = 0
 
     def append(self, id: bytes, site: str) -> None:
         """Record where an id was made, unless the file is full."""
+        if not self._written:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
         if self._written < MOST_BYTES:
-            with open(self._path, "ab", buffering=0) as file:  # not kept open: a session may end at any time
+            path = os.path.join(self._folder, str(self.process))
+            with open(path, "ab", buffering=0) as file:  # not kept open: a session may end at any time
                 self._written += file.write(f"{id.hex()} {json.dumps(site)}\n".encode())
 
 

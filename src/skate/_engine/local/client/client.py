@@ -72,11 +72,7 @@ class Client(CallbackOwner):
 
     def record_creation_sites(self) -> None:
         """Record what creates references, tasks and actors from now on, if environment variables enable it."""
-        if creation_sites.records_references():
-            makers = ("new_reference", "own_reference")
-            creation_sites.record_references(self.references, makers, self.session, self.number)
-        if creation_sites.records_calls():
-            creation_sites.record_calls(self.ids, self.session)
+        creation_sites.record(self.references, self.ids, self.session)
 
     def _tidy(self, message: m.Tidy) -> None:
         """Release memory that this process does not need, because the node is short of it."""
