@@ -365,7 +365,7 @@ def _deploy(
         for each in targets
     ]
     if local and not skate.is_initialized():
-        skate.init("inline")
+        skate.init(engine="inline")
     client = connect_or_begin(None, http_options, None, controller_options=controller_options)
     for spec in specs:
         prepare(DeploymentID(spec.ingress, spec.name))

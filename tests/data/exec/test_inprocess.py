@@ -54,16 +54,13 @@ def test_a_plan_whose_functions_take_long_goes_on_in_workers() -> None:
 
 
 def test_a_slow_plan_stays_in_one_thread_of_the_inline_engine() -> None:
-    threads = set()
-
     def slow(row: dict[str, Any]) -> dict[str, Any]:
         busy(0.15)
-        threads.add(threading.get_ident())
-        return row
+        return {"thread": threading.get_ident()}
 
-    skate.init("inline", num_cpus=16)
-    assert skate.data.range(12, override_num_blocks=12).map(slow).count() == 12
-    assert threads == {threading.get_ident()}
+    skate.init(engine="inline", num_cpus=16)
+    found = skate.data.range(12, override_num_blocks=12).map(slow).take_all()
+    assert {row["thread"] for row in found} == {threading.get_ident()}
     skate.shutdown()
 
 
