@@ -96,9 +96,9 @@ run: $(VENV)/.run ## fine-tune a small language model on two workers, compare le
 	$(BIN)/python examples/09_language_model.py $(ARGS)
 
 # The tests run in parts, each in a separate process, because libraries that datasets and Serve load leave threads behind.
-# Three parts run at a time, because tests often wait, the longest first. The output of a part is shown when it has ended.
-# No test is repeated.
-PARTS := test-engines test-data test-programs test-serve test-train test-portable test-llm
+# Three parts run at a time, because tests often wait, with the checks among them: those that use most processor time come
+# first. The output of a part is shown when it has ended. No test is repeated.
+PARTS := test-programs test-data test-engines test-train test-serve test-llm test-portable
 SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
 
@@ -111,10 +111,10 @@ test-core: $(VENV)/.test-core ## the tests of the engines, in a light environmen
 test-portable: $(if $(wildcard $(VENV)/.test),$(VENV)/.test,$(VENV)/.test-core) ## the tests of the engines on the portable platform layer
 	$(call timed,SKATE_PLATFORM=portable $(PYTEST) --suite portable --engine local $(ARGS))
 
-test: $(VENV)/.test check ## all checks and all tests, but for those of `make frameworks` and `make ray`
+test: $(VENV)/.test $(if $(ARGS),check) ## all checks and all tests, but for those of `make frameworks` and `make ray`
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
-	$(if $(ARGS),,@echo "$(words $(PARTS)) parts, three at a time: each is shown when it has ended, the first after minutes")
-	$(if $(ARGS),,$(MAKE) --jobs=3 --keep-going $(SHOWN_WHOLE) --no-print-directory $(PARTS))
+	$(if $(ARGS),,@echo "the checks and $(words $(PARTS)) parts, three at a time: each is shown when it has ended")
+	$(if $(ARGS),,$(MAKE) --jobs=3 --keep-going $(SHOWN_WHOLE) --no-print-directory check $(PARTS))
 
 $(filter-out test-portable,$(PARTS)): $(VENV)/.test
 	$(call timed,$(PYTEST) --suite $(@:test-%=%))

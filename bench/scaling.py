@@ -42,7 +42,7 @@ class ScalingRow:
     name: str
     title: str
     program: str
-    unit: Literal["/s", "GB/s", "% of cores", "s", "MB", "% of a core"]
+    unit: Literal["/s", "GB/s", "% of cores", "s", "MB", "KB", "% of a core"]
     peers: tuple[str, ...] = ()
     goal: float | None = None
     is_absolute: bool = False
@@ -115,6 +115,7 @@ ROWS = (
     ScalingRow(
         name="put_from_8", title="put 100 MB from 8 actors", program="many_cores", unit="GB/s", goal=2
     ),
+    ScalingRow(name="queued_tasks", title="memory of a queued task", program="many_cores", unit="KB"),
     ScalingRow(name="data_first", title="first dataset job, 10,000 rows", program="data_cores", unit="s"),
     ScalingRow(name="data_batches", title="map_batches over 2M rows, iterate", program="data", unit="s"),
     ScalingRow(name="data_map", title="map over 200,000 rows", program="data", unit="s"),
@@ -232,7 +233,7 @@ def show_figure(value: float, unit: str) -> str:
 
 def ratio_to_ray(row: ScalingRow, ours: float, rays: float) -> float:
     """Return how many times better a figure is than Ray's."""
-    return rays / ours if row.unit in ("s", "MB", "% of a core") else ours / rays
+    return rays / ours if row.unit in ("s", "MB", "KB", "% of a core") else ours / rays
 
 
 def medians(figures: Figures, row: ScalingRow) -> dict[str, dict[int, float]]:

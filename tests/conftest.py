@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -26,6 +27,10 @@ pytest_plugins = [
 ]
 
 ENGINES = ("inline", "local")
+
+# The threads of OpenMP sleep while they wait for each other: on a busy machine, spinning takes longer than their work.
+# Libraries read the variable when they are loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -126,6 +131,9 @@ def event_loops_have_run() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def leak_watch(request: pytest.FixtureRequest) -> Iterator[LeakWatch]:
     """Check at the end of each module, when a shared session has been shut down, that nothing is left."""
+    # Collections of garbage, of which there are hundreds, skip what the program has imported until here: it stays.
+    gc.collect()
+    gc.freeze()
     watch = LeakWatch(leaks.Snapshot.take())
     yield watch
     if _looks_for_leaks(request.config):

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -42,6 +42,10 @@ MARKER = "SKATE_TEST_RUN"
 
 # Shutdown is synchronous, but the kernel needs a moment to take a killed process off its table.
 GRACE_SECONDS = 5.0
+
+# Threads and processes are on their way out. Only after this time are they looked for among garbage: a collection in a
+# process that has imported large libraries takes a second.
+COLLECT_AFTER_SECONDS = 0.5
 
 # Descriptors that Python, pytest or a library opens once and keeps.
 _HARMLESS_FD = re.compile(
@@ -76,21 +80,32 @@ class Snapshot:
 
 def leaked_since(before: Snapshot, grace: float = GRACE_SECONDS) -> list[str]:
     """Name what exists now and did not exist in `before`, after giving it `grace` seconds to go away."""
-    deadline = time.monotonic() + grace
-    leaks = _difference(before)
-    if leaks:
-        gc.collect()
-        leaks = _difference(before)
+    began = time.monotonic()
+    has_collected = False
     pause = 0.005
-    while leaks and time.monotonic() < deadline:
-        time.sleep(pause)
-        pause = min(pause * 2, 0.2)
-        leaks = _difference(before)
+    while leaks := _difference(before, now := Snapshot.take()):
+        waited = time.monotonic() - began
+        ends_by_itself = bool(now.threads - before.threads or now.processes - before.processes)
+        if not has_collected and (waited >= min(grace, COLLECT_AFTER_SECONDS) or not ends_by_itself):
+            gc.collect()
+            has_collected = True
+        elif waited >= grace:
+            break
+        else:
+            _wait_for(now.threads - before.threads, pause)
+            pause = min(pause * 2, 0.2)
     return leaks
 
 
-def _difference(before: Snapshot) -> list[str]:
-    now = Snapshot.take()
+def _wait_for(threads: Iterable[threading.Thread], pause: float) -> None:
+    """Wait until one of the threads has ended, or, without threads, for a moment."""
+    for thread in threads:
+        thread.join(COLLECT_AFTER_SECONDS)
+        return
+    time.sleep(pause)
+
+
+def _difference(before: Snapshot, now: Snapshot) -> list[str]:
     return [
         *(f"process {_describe(p)}" for p in _new(now.processes, before.processes)),
         *(f"thread {t.name!r} (daemon={t.daemon})" for t in _new(now.threads, before.threads)),
@@ -108,21 +123,42 @@ def _threads() -> Iterable[threading.Thread]:
     return (thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread))
 
 
-def _descendants() -> Iterable[psutil.Process]:
+# Processes that are not of this run. They are looked at once: a machine has hundreds, and each test looks.
+_others: set[int] = set()
+_SETTLED_SECONDS = 1.0  # an age at which a process has its parent and its environment
+
+
+def _descendants() -> list[psutil.Process]:
+    """Return the processes with the marker of this run, and those that they have started."""
     me = psutil.Process()
-    found = set(me.children(recursive=True))
+    pids = set(psutil.pids()) - {me.pid}
+    _others.intersection_update(pids)
+    parents = {process: parent for pid in pids - _others for process, parent in _process_and_parent(pid)}
     marker = os.environ.get(MARKER)
-    if marker:
-        for process in psutil.process_iter():
-            if process != me and _run_of(process, me.create_time()) == marker:
-                found.add(process)
-    return (p for p in found if _is_alive(p))
+    found = {me.pid} | {process.pid for process in parents if marker and _run_of(process, me) == marker}
+    while more := {
+        process.pid for process, parent in parents.items() if parent in found and process.pid not in found
+    }:
+        found |= more
+    settled = time.time() - _SETTLED_SECONDS
+    _others.update(
+        process.pid for process in parents if process.pid not in found and process.create_time() < settled
+    )
+    return [process for process in parents if process.pid in found and _is_alive(process)]
 
 
-def _run_of(process: psutil.Process, began: float) -> str | None:
-    """Return the marker of a process; None if it is older than `began`, without the time to read its environment."""
+def _process_and_parent(pid: int) -> Iterator[tuple[psutil.Process, int]]:
     try:
-        return process.environ().get(MARKER) if process.create_time() >= began else None
+        process = psutil.Process(pid)
+        yield process, process.ppid()
+    except psutil.Error:
+        return  # It ended while we looked.
+
+
+def _run_of(process: psutil.Process, me: psutil.Process) -> str | None:
+    """Return the marker of a process; None if it is older than this one, without the time to read its environment."""
+    try:
+        return process.environ().get(MARKER) if process.create_time() >= me.create_time() else None
     except (psutil.Error, OSError):
         return None  # Another user's process, or one that ended while we looked.
 

@@ -8,16 +8,20 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 LONGEST_MODULE = 500
+
+_Faults = TypeVar("_Faults", bound=Collection[str])
 
 # Which area may import which. An area is the longest prefix named here that a module's name starts with. The area
 # "skate" has the modules that no other prefix names: skate.actor, skate.remote_function, … The libraries use the
@@ -309,9 +313,8 @@ def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield from ((node.lineno, str(a.value)) for a in args[:1] if isinstance(a, ast.Constant))
 
 
-def wrong_imports(module: Module, known: Iterable[str]) -> list[str]:
+def wrong_imports(module: Module, known: Collection[str]) -> list[str]:
     """Return a line for each import that the map does not allow."""
-    known = set(known)
     own = area_of(module.name)
     wrong = []
     for line, target in imported_names(module.tree):
@@ -358,73 +361,88 @@ def definitions_in_init(module: Module) -> list[str]:
 MODULES = modules_under(SOURCE)
 PACKAGES = {name: module for name, module in MODULES.items() if module.is_package}
 PUBLIC = {name: module for name, module in MODULES.items() if module.is_public}
-EXPORTING = {name: module for name, module in MODULES.items() if exported(module) is not None}
+
+
+@cache
+def exporting() -> dict[str, Module]:
+    """Return the modules with an `__all__`, which needs their syntax trees."""
+    return {name: module for name, module in MODULES.items() if exported(module) is not None}
+
+
+def faults_of(modules: Iterable[str], find: Callable[[str], _Faults]) -> dict[str, _Faults]:
+    """Return what is found in each module, without the modules in which nothing is found."""
+    return {name: faults for name in modules if (faults := find(name))}
 
 
 def test_the_source_tree_was_found() -> None:
     assert {"skate", "skate._base", "skate._engine", "skate.util", "skate.exceptions"} <= MODULES.keys()
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_imports_point_downwards(name: str) -> None:
-    assert wrong_imports(MODULES[name], MODULES) == []
+# Each rule is one test of all modules: a test for each of a thousand modules takes longer than what it checks.
+
+
+def test_imports_point_downwards() -> None:
+    assert faults_of(MODULES, lambda name: wrong_imports(MODULES[name], MODULES.keys())) == {}
 
 
 def is_pure(name: str) -> bool:
     return any(f"{name}.".startswith(f"{area}.") for area in PURE)
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if is_pure(name)])
-def test_what_decides_does_no_io_and_has_no_clock(name: str) -> None:
-    imported = {target.partition(".")[0] for _, target in imported_names(MODULES[name].tree)}
-    assert imported & IMPURE == set()
+def test_what_decides_does_no_io_and_has_no_clock() -> None:
+    def impure(name: str) -> set[str]:
+        return IMPURE & {target.partition(".")[0] for _, target in imported_names(MODULES[name].tree)}
+
+    pure = [name for name in MODULES if is_pure(name)]
+    assert all(any(f"{name}.".startswith(f"{area}.") for name in pure) for area in PURE)
+    assert faults_of(pure, impure) == {}
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_module_is_short_enough_to_read(name: str) -> None:
-    lines = len(MODULES[name].path.read_text(encoding="utf-8").splitlines())
-    assert lines <= LONGEST_MODULE, f"{name} has {lines} lines: split it by idea"
+def test_a_module_is_short_enough_to_read() -> None:
+    lines = {name: len(each.path.read_text(encoding="utf-8").splitlines()) for name, each in MODULES.items()}
+    long = {name: count for name, count in lines.items() if count > LONGEST_MODULE}
+    assert long == {}, f"split them by idea: no module may have more than {LONGEST_MODULE} lines"
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_a_public_module_says_what_it_is_for(name: str) -> None:
-    assert ast.get_docstring(PUBLIC[name].tree), f"{name} has no docstring"
+def test_a_public_module_says_what_it_is_for() -> None:
+    assert [name for name, module in PUBLIC.items() if not ast.get_docstring(module.tree)] == []
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_an_init_file_only_re_exports(name: str) -> None:
-    assert definitions_in_init(PACKAGES[name]) == []
+def test_an_init_file_only_re_exports() -> None:
+    assert faults_of(PACKAGES, lambda name: definitions_in_init(PACKAGES[name])) == {}
 
 
-@pytest.mark.parametrize("name", [name for name in PACKAGES if name in PUBLIC])
-def test_a_public_package_names_what_it_exports(name: str) -> None:
-    assert name in EXPORTING, f"{name}/__init__.py has no __all__"
+def test_a_public_package_names_what_it_exports() -> None:
+    assert PACKAGES.keys() & PUBLIC.keys() - exporting().keys() == set(), "a package without __all__"
 
 
-def check_exports(name: str) -> None:
-    """Fail unless a module has what its `__all__` names, each once and all of it public."""
-    names = exported(EXPORTING[name]) or []
-    assert len(names) == len(set(names))
+def wrong_exports(name: str) -> list[str]:
+    """Return a line for each name in `__all__` that the module lacks, names twice, or that is private."""
+    names = exported(MODULES[name]) or []
     module = importlib.import_module(name)
-    assert [each for each in names if not hasattr(module, each)] == []
-    assert [each for each in names if each.startswith("_") and each != "__version__"] == []
+    return [
+        *(f"{each} stands twice" for each, count in Counter(names).items() if count > 1),
+        *(f"{each} is missing" for each in names if not hasattr(module, each)),
+        *(f"{each} is private" for each in names if each.startswith("_") and each != "__version__"),
+    ]
 
 
-@pytest.mark.parametrize("name", [name for name in EXPORTING if not needs_framework(name)])
-def test_what_is_exported_exists_once_and_is_public(name: str) -> None:
-    check_exports(name)
+def test_what_is_exported_exists_once_and_is_public() -> None:
+    modules = [name for name in exporting() if not needs_framework(name)]
+    assert faults_of(modules, wrong_exports) == {}
 
 
-@pytest.mark.parametrize("name", [name for name in PACKAGES if name in EXPORTING])
-def test_what_an_init_file_imports_is_exported(name: str) -> None:
-    imported = {
-        alias.asname or alias.name
-        for node in PACKAGES[name].tree.body
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "skate"
-        for alias in node.names
-    }
-    names = exported(PACKAGES[name]) or []
-    assert {each for each in imported if not each.startswith("_")} - set(names) == set()
+def test_what_an_init_file_imports_is_exported() -> None:
+    def hidden(name: str) -> set[str]:
+        imported = {
+            alias.asname or alias.name
+            for node in PACKAGES[name].tree.body
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "skate"
+            for alias in node.names
+        }
+        return {each for each in imported if not each.startswith("_")} - set(exported(PACKAGES[name]) or [])
+
+    assert faults_of(PACKAGES.keys() & exporting().keys(), hidden) == {}
 
 
 def test_importing_skate_is_light() -> None:

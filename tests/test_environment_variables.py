@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +166,40 @@ def test_plain_functions_of_deployments_run_in_threads_unless_a_variable_says_no
     assert _runs_sync_in_threads()
     monkeypatch.setenv("RAY_SERVE_RUN_SYNC_IN_THREADPOOL", "0")
     assert not _runs_sync_in_threads()
+
+
+def test_no_session_starts_by_itself_if_the_variable_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ENABLE_AUTO_CONNECT", "0")
+
+    @skate.remote
+    def f() -> None: ...
+
+    calls: list[Callable[[], Any]] = [
+        f.remote,
+        skate.nodes,
+        skate.get_gpu_ids,
+        lambda: skate.put(1),
+        lambda: skate.get([]),
+        lambda: skate.wait([]),
+        lambda: skate.get_actor("name"),
+        lambda: skate.cancel(None),  # type: ignore[arg-type]
+        lambda: skate.kill(None),  # type: ignore[arg-type]
+    ]
+    for call in calls:
+        with pytest.raises(skate.exceptions.RaySystemError, match="Ray has not been started yet"):
+            call()
+    assert not skate.is_initialized()
+
+
+@pytest.mark.usefixtures("session")
+def test_temp_dir_of_init_holds_the_files_of_the_session(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="_temp_dir must be an absolute path"):
+        skate.init(_temp_dir="here")
+    folder = tmp_path / "new" / "folder"
+    context = skate.init(num_cpus=1, engine="local", _temp_dir=str(folder))
+    assert Path(context["session_dir"]).parent.parent == folder
+    program = f"import skate; skate.init({context['session_dir']!r}); print(skate.cluster_resources()['CPU'])"
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(child.stdout) == 1
+    skate.shutdown()
+    assert [files for _, _, files in os.walk(folder) if files] == []

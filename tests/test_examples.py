@@ -39,12 +39,14 @@ ARGUMENTS = {
     ("12_dashboard.py", "local"): ["--seconds", "0.1"],
     ("12_dashboard.py", "inline"): ["--seconds", "0.1"],
 }
-# The long one runs once: fine-tuning, tuning and serving have tests of their own on every engine.
+# The long one runs once: fine-tuning, tuning and serving have tests of their own on every engine. Fine-tuning without
+# workers uses no engine.
+ONCE = {"09_language_model.py", "11_finetune.py"}
 CASES = [
     (path, engine)
     for path in FILES
     for engine in ENGINES
-    if path != TOUR and (path.name, engine) != ("09_language_model.py", "inline")
+    if path != TOUR and (engine == "local" or path.name not in ONCE)
 ]
 
 
@@ -87,7 +89,7 @@ def run(example: Path, folder: Path, engine: str) -> str:
             *arguments,
         ],
         cwd=folder,
-        env={**os.environ, "SKATE_ENGINE": engine, "COLUMNS": "110"},
+        env={**os.environ, "SKATE_ENGINE": engine, "COLUMNS": "110", "SKATE_TRAIN_CURVES": "0"},
         capture_output=True,
         text=True,
         timeout=280,

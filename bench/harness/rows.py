@@ -292,6 +292,14 @@ ROWS: tuple[Row, ...] = (
         program="data",
         unit="s",
         bar=Bar(need=3, dream=6),
+        peers=("daft",),
+    ),
+    Row(
+        name="data_batches_arrow",
+        title="data: 2M rows, map_batches, iterate: Arrow",
+        program="data",
+        unit="s",
+        bar=Bar(need=3, dream=6),
         peers=_FUNCTIONS,
     ),
     Row(

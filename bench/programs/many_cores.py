@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import meter
 import numpy as np
+import psutil
 
 job = meter.Job()
 ray: Any = job.load()
@@ -14,6 +16,7 @@ ray: Any = job.load()
 CALLERS = 8
 CALLS = 500
 LARGE = 100_000_000
+QUEUED = 200_000
 
 
 @ray.remote
@@ -116,6 +119,31 @@ def hundred_actors() -> float:
     return job.once(begin, lambda: create(100))
 
 
+def queued_tasks() -> float:
+    """Return the kilobytes that a queued task occupies in all processes, while an actor holds every CPU."""
+    holder = Plain.options(num_cpus=job.cpus).remote()
+    ray.get(holder.answer.remote())
+    before = _kilobytes()
+    queued = [nothing.remote() for _ in range(QUEUED)]
+    after, last = _kilobytes(), 0.0
+    while abs(after - last) > 0.01 * (after - before):  # until all of them have arrived
+        time.sleep(1)
+        after, last = _kilobytes(), after
+    return (after - before) / len(queued)
+
+
+def _kilobytes() -> float:
+    """Return the memory of this process and of all below it; a page that several map counts once."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+        except (ProcessLookupError, FileNotFoundError):
+            continue  # It ended while we looked.
+        total += sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+    return total
+
+
 def put_from_8() -> float:
     """Put 100 MB again and again from eight actors at once, each time dropping the reference."""
     callers = [Caller.remote() for _ in range(CALLERS)]
@@ -135,5 +163,6 @@ if __name__ == "__main__":
         one_actor,
         sixteen_actors,
         hundred_actors,
+        queued_tasks,
         put_from_8,
     )

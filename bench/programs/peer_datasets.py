@@ -32,10 +32,9 @@ def measure() -> None:
         return job.typical(step, warmup_steps=1)
 
     def mapped(path: str) -> Any:
-        # Arrow's tables: NumPy's arrays take it far longer, most of all strings.
         return read(path).with_format("arrow").map(taxed, batched=True, batch_size=4096)
 
-    def data_batches() -> float:
+    def data_batches_arrow() -> float:
         path = table.orders()
 
         def step() -> None:
@@ -53,7 +52,7 @@ def measure() -> None:
         path = table.orders()
         return seconds(lambda: mapped(path).to_parquet(os.path.join(table.folder(), "taxed.parquet")))
 
-    job.run(data_batches, data_map, data_write)
+    job.run(data_batches_arrow, data_map, data_write)
 
 
 if __name__ == "__main__":

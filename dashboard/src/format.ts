@@ -51,9 +51,10 @@ export function percent(value: number | null | undefined): string {
 export function duration(seconds: number | null | undefined): string {
   if (seconds == null || !Number.isFinite(seconds)) return NONE;
   const value = Math.max(0, seconds);
-  if (value < 1e-3) return `${Math.round(value * 1e6)} µs`;
-  if (value < 1) return `${Number((value * 1e3).toPrecision(3))} ms`;
-  if (value < 60) return `${value.toFixed(value < 10 ? 1 : 0)} s`;
+  // Each limit is where the value would be rounded up to the next unit.
+  if (value < 0.9995e-3) return `${Math.round(value * 1e6)} µs`;
+  if (value < 0.9995) return `${Number((value * 1e3).toPrecision(3))} ms`;
+  if (value < 59.5) return `${value.toFixed(value < 9.95 ? 1 : 0)} s`;
   const whole = Math.round(value);
   if (whole < 3600) return pair(Math.floor(whole / 60), "min", whole % 60, "s");
   if (whole < 86400) return pair(Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "min");

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import logging
+import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import skate
 import skate._engine as engines
 from skate._base import bundles as checks
+from skate._base.errors import TaskUnschedulableError
 from skate._base.ids import PlacementGroupID
 from skate._base.options import ActorOptions, TaskOptions
 
@@ -30,6 +33,8 @@ __all__ = [
     "remove_placement_group",
     "validate_placement_group",
 ]
+
+logger = logging.getLogger(__name__)
 
 NODE_ID_LABEL_KEY = checks.NODE_LABEL
 VALID_PLACEMENT_GROUP_STRATEGIES = frozenset(checks.STRATEGIES)
@@ -86,16 +91,24 @@ class PlacementGroup:
             timeout_seconds: The most seconds to wait.
 
         Returns:
-            Whether the resources are reserved.
+            Whether the resources are reserved. False after the time-out, with a warning, if no node has them.
 
         Raises:
             TaskPlacementGroupRemoved: The group was removed.
         """
         reference = self.ready()
+        end = time.monotonic() + timeout_seconds
         ready, _ = skate.wait([reference], timeout=timeout_seconds)
-        if ready:
+        if not ready:
+            return False
+        try:
             skate.get(reference)
-        return bool(ready)
+        except TaskUnschedulableError as error:
+            logger.warning("%s", error)
+            # Programs call this in a loop, which should not spin.
+            time.sleep(max(0.0, end - time.monotonic()))
+            return False
+        return True
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PlacementGroup) and self.id == other.id
@@ -132,6 +145,7 @@ def placement_group(
 
     Raises:
         ValueError: An argument is wrong.
+        RaySystemError: A placement group of this name exists.
 
     Examples:
         >>> import skate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,17 @@ def test_jobs_have_an_address_of_their_own(cli: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("SKATE_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8265")
     assert cli("job", "submit", "--", "echo", "hello").out == "hello\n"
-    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://192.0.2.1:8265")
+    monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "127.0.0.1:8265")
     assert "is not the address of a Skate node" in cli("job", "submit", "--", "echo", "hello", status=1).err
+
+
+def test_a_url_without_a_server_is_an_error(cli: Cli) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    said = cli("job", "submit", "--address", url, "--", "echo", "hello", status=1).err
+    assert f"{url} does not answer: " in said
+    assert "`skate dashboard` serves jobs over HTTP" in said
 
 
 @pytest.mark.parametrize("command", ["list", "status", "logs", "stop", "delete"])
@@ -79,4 +89,9 @@ def test_every_command_accepts_rays_options(cli: Cli, command: str) -> None:
 
 def test_a_job_is_stopped_with_rays_option(cli: Cli) -> None:
     cli("job", "submit", "--no-wait", "--job-id", "long", "--", "sleep", "1000")
-    assert "Stopped long" in cli("job", "stop", "--no-wait", "long").err
+    assert cli("job", "stop", "--no-wait", "long").err == "Stopping job 'long'.\n"
+
+
+def test_headers_are_a_json_object(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_JOB_HEADERS", "{key value}")
+    assert "'{key value}' is not JSON" in cli("job", "submit", "--", "true", status=2).err

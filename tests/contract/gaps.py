@@ -132,17 +132,11 @@ _INLINE: dict[str, tuple[str, ...]] = {
         "test_runtime_context.py::test_a_worker_id_belongs_to_a_process",
         "test_task_options.py::test_max_calls_ends_the_worker_after_that_many_calls",
     ),
-    "error_type is the name of the exception's class, not Ray's category of errors": (
-        "test_state.py::test_a_failed_task_is_listed_with_its_error",
-    ),
 }
 
 _LOCAL: dict[str, tuple[str, ...]] = {
     "the node passes an argument's error on as it is: it never unpickles what users made": (
         "test_errors.py::test_an_error_of_an_argument_names_both_tasks",
-    ),
-    "error_type is the name of the exception's class, not Ray's category of errors": (
-        "test_state.py::test_a_failed_task_is_listed_with_its_error",
     ),
 }
 

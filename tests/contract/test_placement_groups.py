@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,6 +13,7 @@ import skate
 from skate.exceptions import (
     ActorPlacementGroupRemoved,
     RayActorError,
+    RaySystemError,
     TaskPlacementGroupRemoved,
     TaskUnschedulableError,
 )
@@ -298,6 +300,25 @@ def test_a_named_group_is_found_by_name() -> None:
     group = placement_group([{"CPU": 1}], name="named")
     skate.get(group.ready())
     assert get_placement_group("named") == group
+    remove_placement_group(group)
+
+
+def test_a_name_of_a_group_is_taken_until_the_group_is_removed() -> None:
+    group = placement_group([{"CPU": 1}], name="only_one")
+    skate.get(group.ready())
+    with pytest.raises(RaySystemError):
+        placement_group([{"CPU": 1}], name="only_one")
+    remove_placement_group(group)
+    again = placement_group([{"CPU": 1}], name="only_one")
+    assert again.wait(30)
+    remove_placement_group(again)
+
+
+def test_waiting_for_a_group_larger_than_the_machine_ends_with_the_timeout() -> None:
+    group = placement_group([{"CPU": 10_000}])
+    begun = time.monotonic()
+    assert group.wait(0.3) is False
+    assert time.monotonic() - begun >= 0.3
     remove_placement_group(group)
 
 

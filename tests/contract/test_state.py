@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import skate
+from skate.exceptions import RayActorError
 from skate.util.state import (
     get_actor,
     get_node,
@@ -305,3 +306,36 @@ def test_why_says_that_a_value_is_there() -> None:
     from skate.util.state import why
 
     assert "object" in why(skate.put(1))
+
+
+@skate.remote(num_cpus=0)
+class Named:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Named({self.name})"
+
+
+@skate.remote(num_cpus=0)
+class Leaving:
+    def leave(self) -> None:
+        skate.actor.exit_actor()
+
+
+def test_an_actor_is_listed_with_its_repr() -> None:
+    named, plain = Named.remote("a"), Holder.remote()
+    skate.get(plain.ping.remote())
+    eventually(lambda: (found := get_actor(named._actor_id.hex())) and found.repr_name == "Named(a)")
+    assert get_actor(plain._actor_id.hex()).repr_name == ""
+
+
+def test_the_call_that_ends_its_actor_is_listed_as_finished() -> None:
+    with pytest.raises(RayActorError):
+        skate.get(Leaving.remote().leave.remote())
+
+    def ended() -> Any:
+        rows = list_tasks(filters=[("name", "=", "Leaving.leave")])
+        return rows and rows[-1].state != "RUNNING" and rows
+
+    assert {row.state for row in eventually(ended)} == {"FINISHED"}

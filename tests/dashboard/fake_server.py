@@ -238,6 +238,7 @@ def main() -> None:
     options = parser.parse_args()
     config = uvicorn.Config(make_app(), port=options.port, log_level="warning", timeout_graceful_shutdown=1)
     with config.bind_socket() as listener:
+        listener.listen()  # a page that is opened at once waits until the server runs
         print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
         uvicorn.Server(config).run([listener])
 

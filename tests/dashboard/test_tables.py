@@ -74,7 +74,7 @@ async def test_tasks_are_filtered_searched_and_limited(page: Page) -> None:
         "/state/tasks?filter=state=FAILED", lambda data: any(row["name"] == "fail" for row in data["rows"])
     )
     assert {row["state"] for row in found["rows"]} == {"FAILED"}
-    assert found["rows"][0]["error_type"] == "ValueError"
+    assert found["rows"][0]["error_type"] == "TASK_EXECUTION_EXCEPTION"
     found = await page.get("/state/tasks?search=NUMBER-&limit=2&filter=state!=FAILED")
     assert len(found["rows"]) == 2
     assert found["total"] == 5

@@ -2,7 +2,8 @@
 
 A test that asks for `where` runs with plans of any size in this process ("here"), and with plans of any size on the
 workers of each engine; in a module that names them in `MORE_PLACES`, on "threads" of this process too, as far as these
-can run a plan. With `--engine ray`, only on Ray.
+can run a plan. With `--engine ray`, only on Ray. In this process there is no session, but for the tests that are marked
+`starts_session`: the first that needs one starts it, and those that follow in the module share it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import skate
 from skate.data import DataContext
 from skate.data._exec.drivers import inprocess
 from skate.data.checkpoint import CheckpointConfig
-from tests.conftest import ENGINES
+from tests.conftest import ENGINES, LeakWatch
 
 HERE = "here"
 ROOM_IN_MEMORY = 4 << 30
@@ -44,17 +45,21 @@ def settings() -> Iterator[DataContext]:
 
 
 @pytest.fixture
-def where(request: pytest.FixtureRequest, engine_name: str, settings: DataContext) -> Iterator[str]:
+def where(
+    request: pytest.FixtureRequest, engine_name: str, settings: DataContext, leak_watch: LeakWatch
+) -> Iterator[str]:
     """Where plans run: in this process, or on the workers of an engine; by name."""
-    if engine_name == HERE:
-        request.getfixturevalue("in_process")
-        settings.small_plan_bytes = 1 << 60
-        yield HERE
-        skate.shutdown()  # which a class has opened, that lives in actors wherever the plan runs
-    elif engine_name == THREADS:
-        settings.small_plan_bytes = 0
-        yield THREADS
-        skate.shutdown()  # for what threads cannot do
+    if engine_name in (HERE, THREADS):
+        request.getfixturevalue("shared_session")  # closes it after the last test
+        leak_watch.session_is_shared = request.node.get_closest_marker("starts_session") is not None
+        if not leak_watch.session_is_shared:
+            skate.shutdown()
+        if engine_name == HERE:
+            request.getfixturevalue("in_process")
+        settings.small_plan_bytes = 1 << 60 if engine_name == HERE else 0
+        yield engine_name
+        if not leak_watch.session_is_shared:
+            skate.shutdown()
     else:
         request.getfixturevalue("engine")
         settings.small_plan_bytes = settings.relational_plan_bytes = 0

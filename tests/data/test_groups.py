@@ -50,6 +50,7 @@ def test_an_unknown_format_is_refused_at_once() -> None:
         sevenths().groupby("k").map_groups(lambda group: group, batch_format="arrow")
 
 
+@pytest.mark.starts_session
 def test_instances_of_a_class_are_called_in_as_many_actors_as_asked_for() -> None:
     class Largest:
         def __init__(self, more: int) -> None:
@@ -64,6 +65,7 @@ def test_instances_of_a_class_are_called_in_as_many_actors_as_asked_for() -> Non
     assert len({row["process"] for row in found}) <= 2
 
 
+@pytest.mark.starts_session
 def test_one_group_of_all_rows_can_be_given_to_a_class() -> None:
     class Counted:
         def __call__(self, frame: pd.DataFrame) -> dict[str, list[int]]:
@@ -72,6 +74,7 @@ def test_one_group_of_all_rows_can_be_given_to_a_class() -> None:
     assert sevenths().groupby(None).map_groups(Counted).take_all() == [{"rows": 70}]
 
 
+@pytest.mark.starts_session
 def test_options_that_are_asked_for_each_task_reach_the_function(where: str) -> None:
     def variable(frame: pd.DataFrame) -> dict[str, list[str]]:
         return {"found": [os.environ.get("SKATE_TEST_GROUPS", "missing")]}

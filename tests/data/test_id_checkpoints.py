@@ -67,6 +67,7 @@ def test_ids_that_are_kept_leave_out_everything_in_the_next_run(
     assert ids_in(tmp_path / "out") == list(range(25)), "rows that are new are written"
 
 
+@pytest.mark.starts_session
 def test_rows_may_pass_through_actors_sorts_shuffles_and_unions(
     where: str, keeps: Path, tmp_path: Path
 ) -> None:

@@ -71,29 +71,6 @@ def test_a_function_sees_values_of_a_block_whether_or_not_steps_are_fused() -> N
     assert first.materialize().map(kinds).take_all() == expected
 
 
-def test_steps_share_a_task_if_their_limits_of_tasks_are_the_same() -> None:
-    def operators(dataset: Any) -> list[str]:
-        lines = dataset.materialize().stats().splitlines()
-        return [line.split()[2].rstrip(":") for line in lines if line.startswith("Operator")]
-
-    def same(batch: Any) -> Any:
-        return batch
-
-    def limited(dataset: Any, most: int | None) -> Any:
-        return dataset.map_batches(same, concurrency=most)
-
-    assert operators(limited(limited(numbers(), None), None)) == [
-        "ReadRange->MapBatches(same)->MapBatches(same)"
-    ]
-    assert operators(limited(numbers(), 2)) == ["ReadRange", "MapBatches(same)"]
-    assert operators(limited(limited(numbers(), 2), 2)) == ["ReadRange", "MapBatches(same)->MapBatches(same)"]
-    assert operators(limited(limited(numbers(), 1), 2)) == [
-        "ReadRange",
-        "MapBatches(same)",
-        "MapBatches(same)",
-    ]
-
-
 def test_rows_go_through_several_functions_at_once() -> None:
     found = (
         numbers(10)
@@ -164,6 +141,7 @@ class Adder:
         return {"x": batch["id"] + self.amount, "pid": np.full(len(batch["id"]), os.getpid())}
 
 
+@pytest.mark.starts_session
 def test_a_class_is_made_once_in_each_of_its_actors() -> None:
     found = (
         numbers(40, blocks=8)
@@ -174,11 +152,13 @@ def test_a_class_is_made_once_in_each_of_its_actors() -> None:
     assert len({row["pid"] for row in found}) <= 2
 
 
+@pytest.mark.starts_session
 def test_a_pool_of_actors_grows_up_to_its_size() -> None:
     found = numbers(40, blocks=8).map_batches(Adder, fn_constructor_args=[0], concurrency=(1, 2)).take_all()
     assert sorted(row["x"] for row in found) == list(range(40))
 
 
+@pytest.mark.starts_session
 def test_a_class_is_called_with_rows_as_well() -> None:
     class Squared:
         def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -188,14 +168,7 @@ def test_a_class_is_called_with_rows_as_well() -> None:
     assert [row["x"] for row in numbers(4).map(Squared, compute=strategy).take_all()] == [0, 1, 4, 9]
 
 
-def test_asynchronous_functions_are_awaited() -> None:
-    async def later(row: dict[str, Any]) -> dict[str, Any]:
-        await asyncio.sleep(0)
-        return {"x": row["id"] + 1}
-
-    assert [row["x"] for row in numbers(5).map(later).take_all()] == [1, 2, 3, 4, 5]
-
-
+@pytest.mark.starts_session
 def test_asynchronous_generators_of_batches_are_read() -> None:
     class Twice:
         async def __call__(self, batch: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -205,6 +178,80 @@ def test_asynchronous_generators_of_batches_are_read() -> None:
 
     found = numbers(4, blocks=1).map_batches(Twice, concurrency=1, batch_size=2).take_all()
     assert [row["x"] for row in found] == [0, 1, 0, 1, 2, 3, 2, 3]
+
+
+@pytest.mark.starts_session
+def test_an_error_of_a_class_is_raised_as_well() -> None:
+    class Broken:
+        def __init__(self) -> None:
+            raise KeyError("no model")
+
+        def __call__(self, batch: Any) -> Any:
+            return batch
+
+    with pytest.raises((KeyError, skate.exceptions.RayActorError), match="no model"):
+        numbers().map_batches(Broken, concurrency=1).take_all()
+
+
+@pytest.mark.starts_session
+def test_rows_that_are_enough_end_the_actors_that_make_more_without_an_error() -> None:
+    for _ in range(5):
+        ds = numbers(6, blocks=1).map_batches(Adder, fn_constructor_args=[1], batch_size=2, concurrency=1)
+        assert len(ds.take(2)) == 2
+
+
+@pytest.mark.starts_session
+def test_a_function_may_use_its_arrays_again() -> None:
+    class Reusing:
+        def __init__(self) -> None:
+            self.array = np.zeros(1, dtype=np.int64)
+
+        def __call__(self, batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
+            for number in batch["id"]:
+                self.array[0] = number
+                yield {"x": self.array}
+
+    found = numbers(8, blocks=1).map_batches(Reusing, concurrency=1, batch_size=4).take_all()
+    assert [row["x"] for row in found] == list(range(8))
+
+
+@pytest.mark.starts_session
+def test_steps_share_a_task_if_their_limits_of_tasks_are_the_same() -> None:
+    def operators(dataset: Any) -> list[str]:
+        lines = dataset.materialize().stats().splitlines()
+        return [line.split()[2].rstrip(":") for line in lines if line.startswith("Operator")]
+
+    def same(batch: Any) -> Any:
+        return batch
+
+    def limited(dataset: Any, most: int | None) -> Any:
+        return dataset.map_batches(same, concurrency=most)
+
+    assert operators(limited(limited(numbers(), None), None)) == [
+        "ReadRange->MapBatches(same)->MapBatches(same)"
+    ]
+    assert operators(limited(numbers(), 2)) == ["ReadRange", "MapBatches(same)"]
+    assert operators(limited(limited(numbers(), 2), 2)) == ["ReadRange", "MapBatches(same)->MapBatches(same)"]
+    assert operators(limited(limited(numbers(), 1), 2)) == [
+        "ReadRange",
+        "MapBatches(same)",
+        "MapBatches(same)",
+    ]
+
+
+def test_a_strategy_counts_more_than_a_concurrency() -> None:
+    ds = numbers(4).map_batches(
+        Adder, fn_constructor_args=[1], compute=ActorPoolStrategy(size=1), concurrency=2
+    )
+    assert ds._node.compute.actors == (1, 1, 1)  # type: ignore[attr-defined]
+
+
+def test_asynchronous_functions_are_awaited() -> None:
+    async def later(row: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return {"x": row["id"] + 1}
+
+    assert [row["x"] for row in numbers(5).map(later).take_all()] == [1, 2, 3, 4, 5]
 
 
 def test_columns_are_added_selected_dropped_and_renamed() -> None:
@@ -233,18 +280,6 @@ def test_an_error_of_a_function_has_its_own_type_and_says_that_it_is_user_code()
     assert isinstance(caught.value, UserCodeException)
     assert isinstance(caught.value, skate.exceptions.RayTaskError)
     assert "1 // row" in str(caught.value)
-
-
-def test_an_error_of_a_class_is_raised_as_well() -> None:
-    class Broken:
-        def __init__(self) -> None:
-            raise KeyError("no model")
-
-        def __call__(self, batch: Any) -> Any:
-            return batch
-
-    with pytest.raises((KeyError, skate.exceptions.RayActorError), match="no model"):
-        numbers().map_batches(Broken, concurrency=1).take_all()
 
 
 def test_map_must_return_a_dict() -> None:
@@ -315,19 +350,6 @@ def test_what_makes_no_sense_is_refused_at_once(call: Any, words: str) -> None:
         call(numbers())
 
 
-def test_rows_that_are_enough_end_the_actors_that_make_more_without_an_error() -> None:
-    for _ in range(5):
-        ds = numbers(6, blocks=1).map_batches(Adder, fn_constructor_args=[1], batch_size=2, concurrency=1)
-        assert len(ds.take(2)) == 2
-
-
-def test_a_strategy_counts_more_than_a_concurrency() -> None:
-    ds = numbers(4).map_batches(
-        Adder, fn_constructor_args=[1], compute=ActorPoolStrategy(size=1), concurrency=2
-    )
-    assert ds._node.compute.actors == (1, 1, 1)  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(
     ("allowed", "bad", "fails"), [(0, 1, True), (2, 2, False), (2, 3, True), (-1, 4, False)]
 )
@@ -346,17 +368,3 @@ def test_so_many_blocks_may_fail(settings: DataContext, allowed: int, bad: int, 
     else:
         assert [row["id"] for row in ds.take_all()] == list(range(5 * bad, 20))
         assert f"Blocks left out because their tasks failed: {bad}" in ds.stats()
-
-
-def test_a_function_may_use_its_arrays_again() -> None:
-    class Reusing:
-        def __init__(self) -> None:
-            self.array = np.zeros(1, dtype=np.int64)
-
-        def __call__(self, batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
-            for number in batch["id"]:
-                self.array[0] = number
-                yield {"x": self.array}
-
-    found = numbers(8, blocks=1).map_batches(Reusing, concurrency=1, batch_size=4).take_all()
-    assert [row["x"] for row in found] == list(range(8))

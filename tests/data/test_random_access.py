@@ -8,7 +8,7 @@ import pytest
 
 import skate
 
-pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("where")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.starts_session, pytest.mark.usefixtures("where")]
 
 
 def squares(n: int = 50, workers: int = 2) -> Any:

@@ -52,9 +52,11 @@ class TestSorting:
         found = shuffled().sort("k").take_all()
         assert [row["a"] for row in found] == sorted(SHUFFLED, key=lambda number: number % 7)
 
+    @pytest.mark.starts_session
     def test_an_empty_dataset(self) -> None:
         assert shuffled().filter(lambda row: False).sort("a").take_all() == []
 
+    @pytest.mark.starts_session
     def test_tensors_are_carried_along(self) -> None:
         ds = skate.data.from_numpy([np.arange(60).reshape(30, 2), np.arange(60, 120).reshape(30, 2)])
         keyed = ds.map_batches(lambda batch: {"key": -batch["data"][:, 0], "data": batch["data"]})
@@ -97,11 +99,13 @@ class TestGrouping:
         assert sum(row["count()"] for row in found) == 300
         assert len(found) == len({(number % 7, number % 13) for number in SHUFFLED})
 
+    @pytest.mark.starts_session
     def test_standard_deviation_over_blocks(self) -> None:
         [row] = shuffled().filter(lambda row: row["k"] == 2).groupby("k").std("a").take_all()
         members = [number for number in SHUFFLED if number % 7 == 2]
         assert row["std(a)"] == pytest.approx(np.std(members, ddof=1))
 
+    @pytest.mark.starts_session
     def test_an_aggregate_of_the_users(self) -> None:
         longest = AggregateFn(
             init=lambda key: 0,
@@ -111,6 +115,7 @@ class TestGrouping:
         )
         assert {row["longest"] for row in shuffled().groupby("k").aggregate(longest).take_all()} == {3}
 
+    @pytest.mark.starts_session
     def test_map_groups_gets_all_rows_of_a_group(self) -> None:
         found = shuffled().groupby("k").map_groups(lambda g: {"k": g["k"][:1], "n": [len(g["a"])]}).take_all()
         assert [row["k"] for row in found] == list(range(7))
@@ -159,12 +164,14 @@ class TestJoining:
             assert row.get("l") in (None, f"l{row['id']}")
             assert row.get("r") in (None, f"r{row['id']}")
 
+    @pytest.mark.starts_session
     def test_names_of_keys_may_differ(self) -> None:
         right = self.right().rename_columns({"id": "number"})
         found = self.left().join(right, "inner", on="id", right_on="number").take_all()
         assert sorted(row["id"] for row in found) == list(range(0, 60, 6))
 
 
+@pytest.mark.starts_session
 def test_a_small_side_of_a_join_meets_a_large_one_in_order() -> None:
     large = skate.data.range(200, override_num_blocks=8).map(
         lambda row: {"id": row["id"] % 10, "n": row["id"]}
@@ -175,6 +182,7 @@ def test_a_small_side_of_a_join_meets_a_large_one_in_order() -> None:
     assert all(row["word"] == f"w{row['id']}" for row in found)
 
 
+@pytest.mark.starts_session
 def test_union_puts_datasets_one_after_the_other() -> None:
     first, second = skate.data.range(5, override_num_blocks=2), skate.data.range(3)
     assert [row["id"] for row in first.union(second, first).take_all()] == [
@@ -221,17 +229,20 @@ def test_a_mix_can_end_with_the_shortest() -> None:
     assert abs(found.count(0) - 20) <= 10
 
 
+@pytest.mark.starts_session
 def test_zip_lays_datasets_side_by_side_whatever_their_blocks() -> None:
     left = skate.data.range(10, override_num_blocks=3)
     right = skate.data.range(10, override_num_blocks=4).map(lambda row: {"x": -row["id"]})
     assert left.zip(right).take_all() == [{"id": i, "x": -i} for i in range(10)]
 
 
+@pytest.mark.starts_session
 def test_zip_of_different_lengths_is_an_error() -> None:
     with pytest.raises(ValueError, match="different number of rows"):
         skate.data.range(3).zip(skate.data.range(4)).take_all()
 
 
+@pytest.mark.starts_session
 def test_limit_gives_the_first_rows() -> None:
     ds = skate.data.range(100, override_num_blocks=10)
     assert [row["id"] for row in ds.limit(25).take_all()] == list(range(25))
@@ -239,6 +250,7 @@ def test_limit_gives_the_first_rows() -> None:
     assert ds.limit(1000).count() == 100
 
 
+@pytest.mark.starts_session
 @pytest.mark.parametrize("blocks", [1, 3, 20])
 def test_repartition_cuts_into_equal_blocks_in_order(blocks: int) -> None:
     kept = skate.data.range(50, override_num_blocks=7).repartition(blocks).materialize()
@@ -246,6 +258,7 @@ def test_repartition_cuts_into_equal_blocks_in_order(blocks: int) -> None:
     assert [row["id"] for row in kept.take_all()] == list(range(50))
 
 
+@pytest.mark.starts_session
 @pytest.mark.parametrize("keys", ["k", ["k"]])
 def test_repartition_by_keys_brings_equal_ones_together(keys: str | list[str]) -> None:
     kept = shuffled().repartition(3, keys=keys).materialize()
@@ -254,6 +267,7 @@ def test_repartition_by_keys_brings_equal_ones_together(keys: str | list[str]) -
     assert sum(map(len, seen)) == 7
 
 
+@pytest.mark.starts_session
 def test_repartition_into_blocks_of_exactly_so_many_rows() -> None:
     ds = skate.data.range(50, override_num_blocks=7)
     kept = ds.repartition(target_num_rows_per_block=20, strict=True).materialize()
@@ -261,6 +275,7 @@ def test_repartition_into_blocks_of_exactly_so_many_rows() -> None:
     assert [row["id"] for row in kept.take_all()] == list(range(50))
 
 
+@pytest.mark.starts_session
 def test_repartition_into_blocks_of_at_most_so_many_rows_leaves_smaller_ones_as_they_are() -> None:
     ds = skate.data.range(50, override_num_blocks=2)
     kept = ds.repartition(target_num_rows_per_block=20).materialize()
@@ -268,6 +283,7 @@ def test_repartition_into_blocks_of_at_most_so_many_rows_leaves_smaller_ones_as_
     assert [row["id"] for row in kept.take_all()] == list(range(50))
 
 
+@pytest.mark.starts_session
 def test_a_repartition_by_rows_is_over_as_soon_as_nobody_wants_more(where: str) -> None:
     ds = skate.data.range(10_000, override_num_blocks=50).repartition(
         target_num_rows_per_block=30, strict=True
@@ -275,12 +291,14 @@ def test_a_repartition_by_rows_is_over_as_soon_as_nobody_wants_more(where: str) 
     assert [row["id"] for row in ds.take(45)] == list(range(45))
 
 
+@pytest.mark.starts_session
 def test_a_random_sample_has_about_its_share() -> None:
     ds = skate.data.range(2000, override_num_blocks=4)
     assert 350 < ds.random_sample(0.25, seed=1).count() < 650
     assert ds.random_sample(0.25, seed=1).take_all() == ds.random_sample(0.25, seed=1).take_all()
 
 
+@pytest.mark.starts_session
 def test_blocks_come_in_another_order_each_time_if_the_seed_is_to_be_drawn_from_anew() -> None:
     ds = skate.data.range(100, override_num_blocks=10)
     anew = ds.randomize_block_order(seed=RandomSeedConfig(3, reseed_after_execution=True))
@@ -289,6 +307,7 @@ def test_blocks_come_in_another_order_each_time_if_the_seed_is_to_be_drawn_from_
     assert same.take_all() == same.take_all()
 
 
+@pytest.mark.starts_session
 def test_blocks_come_in_a_random_order() -> None:
     ds = skate.data.range(100, override_num_blocks=10).randomize_block_order(seed=2)
     found = [row["id"] for row in ds.take_all()]

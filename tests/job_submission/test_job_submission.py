@@ -227,8 +227,8 @@ def test_programs_that_are_attached_are_jobs_too(client: JobSubmissionClient) ->
 def test_a_client_needs_a_node(node: nodes.NodeRecord) -> None:
     assert JobSubmissionClient("http://127.0.0.1:8265").get_address() == node.folder
     assert JobSubmissionClient(node.folder).get_address() == node.folder
-    with pytest.raises(ConnectionError, match="on this machine"):
-        JobSubmissionClient("http://example.com:8265")
+    with pytest.raises(ConnectionError, match="is not the address of a Skate node"):
+        JobSubmissionClient("127.0.0.1:8265")
     nodes.stop()
     with pytest.raises(ConnectionError, match="skate start"):
         JobSubmissionClient()
@@ -267,11 +267,12 @@ def cli(*arguments: str, status: int = 0) -> tuple[str, str]:
 def test_a_job_is_submitted_and_shown_on_the_command_line(node: nodes.NodeRecord) -> None:
     out, err = cli("submit", "--submission-id", "one", "--", "echo", "two words")
     assert out == "two words\n"
-    assert "one: SUCCEEDED" in err
+    assert "Job 'one' submitted successfully\nTailing logs until the job exits" in err
+    assert err.endswith("Job 'one' succeeded\n")
     assert cli("logs", "one")[0] == "two words\n"
     assert json.loads(cli("status", "one", "--format", "json")[0])["status"] == "SUCCEEDED"
     assert "SUBMISSION" in cli("list")[0]
-    cli("delete", "one")
+    assert cli("delete", "one") == ("", "Job 'one' deleted successfully\n")
     assert cli("list") == ("", "There are no jobs.\n")
     assert "does not exist" in cli("status", "one", status=1)[1]
 
@@ -279,6 +280,8 @@ def test_a_job_is_submitted_and_shown_on_the_command_line(node: nodes.NodeRecord
 def test_a_failed_job_fails_the_command(node: nodes.NodeRecord) -> None:
     out, err = cli("submit", "--", "sh", "-c", "echo oh no; exit 2", status=1)
     assert out == "oh no\n"
+    assert "Job 'raysubmit_" in err
+    assert "' failed\nStatus message: " in err
     assert "exit code 2" in err
 
 
@@ -287,6 +290,8 @@ def test_a_job_can_be_left_alone_and_stopped(node: nodes.NodeRecord) -> None:
         0
     ].strip()
     eventually(lambda: "RUNNING" in cli("status", id)[0])
-    assert f"Stopped {id}" in cli("stop", id)[1]
+    said = cli("stop", id)[1]
+    assert said.startswith(f"Waiting for job '{id}' to exit")
+    assert said.endswith(f"Job '{id}' was stopped\n")
     assert "had ended" in cli("stop", id)[1]
     assert "is not JSON" in cli("submit", "--metadata-json", "{", "--", "true", status=2)[1]

@@ -7,12 +7,20 @@ import os
 
 import pytest
 
-if importlib.util.find_spec("torch") is not None:
+pytest.register_assert_rewrite("tests.llm.engine.engine_contract")
+
+
+def pytest_pycollect_makemodule() -> None:
+    """Before a module of this folder is imported, have Triton interpret kernels if there is no GPU for them.
+
+    Not when this module is loaded: pytest loads it in every run, whatever tests it selects.
+    """
+    if "TRITON_INTERPRET" in os.environ or importlib.util.find_spec("torch") is None:
+        return
     import torch
 
     if not torch.cuda.is_available():
         os.environ["TRITON_INTERPRET"] = "1"  # which Triton reads when it is imported
-pytest.register_assert_rewrite("tests.llm.engine.engine_contract")
 
 
 @pytest.fixture(scope="session", autouse=True)

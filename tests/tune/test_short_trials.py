@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,26 @@ def test_the_last_result_in_the_file_is_marked_as_done(fit: Fit, tmp_path: Path)
             (step, step == 2, result.metrics["trial_id"], result.config) for step in range(3)
         ]
         assert json.loads(Path(result.path, "params.json").read_text(encoding="utf-8")) == result.config
+
+
+def test_the_files_of_a_trial_are_created_while_its_function_runs(fit: Fit) -> None:
+    def function(config: dict[str, Any]) -> dict[str, int]:
+        folder = Path(tune.get_context().get_trial_dir())
+        while not {"params.json", "result.json"} <= set(os.listdir(folder)):
+            time.sleep(0.001)
+        return {"x": config["x"]}
+
+    results = fit(function, {"x": tune.grid_search([0, 1])})
+    assert [result.error for result in results] == [None, None]
+
+
+def test_the_result_of_a_trial_that_deletes_its_file_is_stored(fit: Fit) -> None:
+    def function(config: dict[str, Any]) -> dict[str, int]:
+        path = Path(tune.get_context().get_trial_dir(), "result.json")
+        while not path.exists():
+            time.sleep(0.001)
+        path.unlink()
+        return {"x": config["x"]}
+
+    (result,) = fit(function, {"x": tune.grid_search([7])})
+    assert json.loads(Path(result.path, "result.json").read_text(encoding="utf-8"))["x"] == 7

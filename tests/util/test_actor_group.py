@@ -8,6 +8,9 @@ import pytest
 
 import skate
 from skate.util.actor_group import ActorGroup
+from skate.util.annotations import RayDeprecationWarning
+
+pytestmark = pytest.mark.filterwarnings("ignore::skate.util.annotations.RayDeprecationWarning")
 
 
 @pytest.fixture(params=["inline", "local"], autouse=True)
@@ -69,3 +72,8 @@ def test_numbers_out_of_range_are_refused(options: dict[str, Any], words: str) -
 def test_a_method_is_not_called_directly() -> None:
     with pytest.raises(TypeError, match=r"use add.remote\(\)"):
         ActorGroup(Worker).add(1)
+
+
+def test_a_group_names_what_replaces_it() -> None:
+    with pytest.warns(RayDeprecationWarning, match=r"use ray\.util\.multiprocessing"):
+        ActorGroup(Worker).shutdown()

@@ -100,7 +100,7 @@ def test_every_attempt_of_a_task_is_a_row(session: None) -> None:
     assert isinstance(rows, list)
     assert [row.attempt_number for row in rows] == [2, 1, 0]
     assert {row.state for row in rows} == {"FAILED"}
-    assert {row.error_type for row in rows} == {"ValueError"}
+    assert {row.error_type for row in rows} == {"TASK_EXECUTION_EXCEPTION"}
     assert all("raise ValueError" in (row.error_message or "") for row in rows)
 
 
@@ -115,7 +115,7 @@ def test_the_row_of_a_failed_call_has_the_end_of_its_error(session: None) -> Non
         with pytest.raises(RayTaskError):
             skate.get(broken.fail.remote(size))
     rows = [row for row in state.list_tasks(detail=True) if row.name == "Broken.fail"]
-    assert [row.error_type for row in rows] == ["ValueError"] * 2
+    assert [row.error_type for row in rows] == ["TASK_EXECUTION_EXCEPTION"] * 2
     assert all(str(row.error_message).endswith(" on purpose") for row in rows)
     assert all(len(str(row.error_message)) < 3000 for row in rows)
 
@@ -137,9 +137,9 @@ def test_a_task_that_did_not_run_says_why_it_failed(session: None) -> None:
     after, crashed = map(state.get_task, failed)
     assert isinstance(after, TaskState)
     assert isinstance(crashed, TaskState)
-    assert after.error_type == "RayTaskError"
+    assert after.error_type == "TASK_EXECUTION_EXCEPTION"
     assert argument.hex() in str(after.error_message)
-    assert crashed.error_type == "WorkerCrashedError"
+    assert crashed.error_type == "WORKER_DIED"
     assert "3" in str(crashed.error_message)
 
 

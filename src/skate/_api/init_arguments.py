@@ -43,6 +43,9 @@ def check(given: Mapping[str, Any]) -> None:
     port = given.get("dashboard_port", 0)
     if not isinstance(port, int) or not 0 <= port <= _HIGHEST_PORT:
         raise ValueError(f"dashboard_port must be an integer from 0 to {_HIGHEST_PORT}, not {shown(port)}.")
+    folder = given.get("kwargs", {}).get("_temp_dir")
+    if folder is not None and not os.path.isabs(folder):
+        raise ValueError(f"_temp_dir must be an absolute path, not {shown(folder)}.")
     if given.get("address") == "ray://":
         raise ValueError(
             "address 'ray://' names no cluster: write ray://HOST:PORT, as in ray://head-node:10001."
@@ -58,10 +61,22 @@ def check(given: Mapping[str, Any]) -> None:
         raise TypeError(f"preload must be a list of names of modules, not {shown(modules)}.")
 
 
+# Resources with an argument of their own.
+_ARGUMENTS = {
+    "CPU": "num_cpus",
+    "GPU": "num_gpus",
+    "memory": "_memory",
+    "object_store_memory": "object_store_memory",
+}
+
+
 def _check_resources(resources: dict[Any, Any]) -> None:
     for name, amount in resources.items():
-        if name in ("CPU", "GPU"):
-            raise ValueError(f"Use num_{name.lower()}s instead of resources={{{name!r}: …}}.")
+        if name in _ARGUMENTS:
+            raise ValueError(
+                f"`{name}` cannot be a custom resource because it is one of the default resources. Use "
+                f"{_ARGUMENTS[name]} instead of resources={{{name!r}: …}}."
+            )
         if not _is_amount(amount):
             raise ValueError(
                 f"The amount of resource {name!r} must be a number that is not negative, not {shown(amount)}."

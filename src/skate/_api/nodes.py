@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import skate._engine as engines
-from skate._api import init_arguments
+from skate._api import dashboards, init_arguments
 from skate._base import tracing
 from skate._engine.common.session_roots import UnusableFolderError, root, shm_root
 from skate._engine.local.driver.long_lived import GRACE_SECONDS, end, find, stop, wait
@@ -24,6 +24,7 @@ __all__ = [
     "current",
     "end",
     "find",
+    "is_default_dashboard",
     "is_local",
     "join",
     "nodes",
@@ -80,6 +81,12 @@ def start(
 
 
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
+
+
+def is_default_dashboard(address: str) -> bool:
+    """Return whether an address is the URL at which Ray's dashboard listens by default, without a token."""
+    parts = urlsplit(address)
+    return parts.hostname in _LOCAL_HOSTS and parts.port == dashboards.DEFAULT_PORT and not parts.query
 
 
 def plain_address(address: str) -> str:

@@ -43,6 +43,7 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
             _check_timeout(timeout)
         return engines.current().get_one(object_refs, timeout)
     if isinstance(object_refs, (list, tuple)):
+        engine = engines.current()
         if not object_refs:
             return []
         if _any_compiled(object_refs):
@@ -53,7 +54,7 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
             if type(reference) is not ObjectRef:
                 raise _not_a_reference(reference, " in the list")
         _check_timeout(timeout)
-        return engines.current().get(list(object_refs), timeout)
+        return engine.get(list(object_refs), timeout)
     if isinstance(object_refs, ObjectRefGenerator):
         return object_refs
     if _any_compiled([object_refs]):
@@ -210,11 +211,12 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
     """
     from skate.actor import ActorHandle
 
+    engine = engines.current()
     if not isinstance(actor, ActorHandle):
         raise ValueError(
             f"kill() ends an actor, got {type(actor).__name__}: pass its handle. Tasks end with cancel()."
         )
-    engines.current().kill(actor._ray_actor_id.binary(), no_restart=no_restart)
+    engine.kill(actor._ray_actor_id.binary(), no_restart=no_restart)
 
 
 def free(object_refs: ObjectRef[Any] | list[ObjectRef[Any]]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Private keywords of Ray's `init` that have no meaning on one machine. `init` accepts and ignores them.
 _IGNORED = frozenset(
     (
-        "_system_config", "_temp_dir", "_node_ip_address",
+        "_system_config", "_node_ip_address",
         "_node_name", "_redis_max_memory", "_plasma_directory", "_object_store_memory", "_driver_object_store_memory",
         "_redis_username", "_redis_password", "_skip_env_hook", "_lru_evict", "_redis_db", "_internal_config",
         "_enable_object_reconstruction",
@@ -138,7 +138,9 @@ def init(
     42
     """
     init_arguments.check(locals())
-    unknown = set(kwargs) - _IGNORED - {"_memory", "_metrics_export_port", "_tracing_startup_hook"}
+    unknown = (
+        set(kwargs) - _IGNORED - {"_memory", "_metrics_export_port", "_temp_dir", "_tracing_startup_hook"}
+    )
     if unknown:
         raise _unknown_keyword(min(unknown))
     earlier = engines.running()
@@ -209,6 +211,7 @@ def init(
             memory=kwargs.get("_memory"),
             preload=preload,
             system_config=kwargs.get("_system_config"),
+            temp_dir=kwargs.get("_temp_dir"),
         )
     engines.adopt(running)
     running.watch_waits(_show_wait)

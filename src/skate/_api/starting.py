@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from skate._base import tracing
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from skate._engine.abc import Engine
 
 
@@ -99,6 +101,7 @@ def local(
     memory: float | None,
     preload: list[str] | None,
     system_config: dict[str, Any] | None = None,
+    temp_dir: str | None = None,
 ) -> Engine:
     """Start a private node for this driver."""
     from skate._engine.local.driver import launcher
@@ -126,6 +129,7 @@ def local(
         runtime_env=packed_environment(job.runtime_env),
         log_to_driver=job.log_to_driver,
         metadata=job.metadata,
+        temp_dir=temp_dir,
     )
 
 
@@ -137,3 +141,11 @@ def packed_environment(runtime_env: Any) -> dict[str, Any]:
     from skate._engine.common.environments import default_cache_dir, pack
 
     return dict(pack(as_runtime_env(runtime_env), default_cache_dir()))
+
+
+def package_file(uri: str) -> Path | None:
+    """Return the file of a package that `packed_environment` made, or None for the URI of anything else."""
+    from skate._engine.common.environments import default_cache_dir
+    from skate._engine.common.environments.packages import find_package
+
+    return find_package(uri, default_cache_dir())

@@ -17,6 +17,9 @@ DEVICE_VARIABLES = {
     "TTNPU": "TT_VISIBLE_DEVICES",
 }
 
+# Kinds of which there is one accelerator type, which a node with them offers to tasks with that `accelerator_type`.
+ONLY_TYPES = {"neuron_cores": "aws-neuron-core"}
+
 # Their drivers assign a device to one process.
 UNSHAREABLE = frozenset({"HPU", "RBLN", "FURIOSA", "MBLT", "TTNPU"})
 

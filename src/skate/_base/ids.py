@@ -170,10 +170,13 @@ class PlacementGroupID(BaseID):
 CREATION = b"\xff" * 8
 """Prefix of the ids that stand for an actor's creation task and its handles."""
 
+FIRST_INDEX = b"\x01\0\0\0"
+"""End of the id of the first object that a task makes; see `object_id`."""
+
 
 def handle_id(actor: bytes) -> bytes:
     """Return the id of the object that stands for the handles of an actor."""
-    return CREATION + actor + b"\x01\0\0\0"
+    return CREATION + actor + FIRST_INDEX
 
 
 def object_id(task: bytes, index: int) -> bytes:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import time
 from typing import Any
 
 import click
 
 from skate._api import submission
+from skate._api.variables import PREFIXES
 from skate.cli import candidates
 from skate.cli.output import (
     TABLE,
@@ -22,15 +24,44 @@ from skate.cli.output import (
 )
 from skate.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
-# Options of `ray job` that only change its messages, or are for its HTTP client; accepted, so that scripts run.
-_IGNORED_OPTIONS = ("--log-style", "--log-color", "--headers", "--verify")
+# Options of `ray job` that only change its messages; accepted, so that scripts run.
+_IGNORED_OPTIONS = ("--log-style", "--log-color")
+WAIT_INTERVAL_S = 0.1
 
 
-def _ignored_options(command: Any) -> Any:
+def _as_verify(context: click.Context, option: click.Parameter, given: str) -> bool | str:
+    return {"true": True, "1": True, "false": False, "0": False}.get(given.lower(), given)
+
+
+def _client_options(command: Any) -> Any:
+    """Add the options that say how to reach the node, and those that are ignored."""
     ignored: dict[str, Any] = {"hidden": True, "expose_value": False, "help": "Ignored."}
     for name in _IGNORED_OPTIONS:
         command = click.option(name, **ignored)(command)
-    return click.option("-v", "--verbose", is_flag=True, **ignored)(command)
+    command = click.option("-v", "--verbose", is_flag=True, **ignored)(command)
+    command = click.option(
+        "--verify",
+        metavar="BOOL|PATH",
+        callback=_as_verify,
+        default="true",
+        show_default=True,
+        help="For a URL with https: whether to verify the certificate, or the path of trusted certificates.",
+    )(command)
+    command = click.option(
+        "--headers",
+        metavar="JSON",
+        envvar=[prefix + "JOB_HEADERS" for prefix in PREFIXES],
+        help="For a URL: headers of requests, such as the token.",
+    )(command)
+    return job_address_option(command)
+
+
+def _client(address: str, headers: str | None, verify: bool | str) -> JobSubmissionClient:
+    given = _json("--headers", headers)
+    try:
+        return JobSubmissionClient(address, headers=given, verify=verify)
+    except (RuntimeError, FileNotFoundError) as error:
+        raise click.ClickException(str(error)) from error
 
 
 @click.group()
@@ -55,8 +86,7 @@ def job() -> None:
 @click.option("--entrypoint-resources", metavar="JSON", help="Other resources for the command itself.")
 @click.option("--entrypoint-label-selector", metavar="JSON", help="Labels that the node must have.")
 @click.option("--no-wait", is_flag=True, help="Return at once, without showing the output.")
-@job_address_option
-@_ignored_options
+@_client_options
 @click.argument("entrypoint", nargs=-1, required=True, type=click.UNPROCESSED)
 def submit(
     submission_id: str | None,
@@ -71,6 +101,8 @@ def submit(
     entrypoint_label_selector: str | None,
     no_wait: bool,
     address: str,
+    headers: str | None,
+    verify: bool | str,
     entrypoint: tuple[str, ...],
 ) -> None:
     """Run a command on the node, for example `skate job submit -- python train.py`.
@@ -101,7 +133,7 @@ def submit(
             entrypoint_label_selector=entrypoint_label_selector,
             no_wait=no_wait,
         )
-        client = JobSubmissionClient(address)
+        client = _client(address, headers, verify)
         id = client.submit_job(
             entrypoint=shlex.join(entrypoint) if len(entrypoint) > 1 else entrypoint[0],
             submission_id=submission_id,
@@ -115,29 +147,28 @@ def submit(
         )
     except (RuntimeError, ValueError, TypeError) as error:
         raise click.ClickException(str(error)) from error
+    say(f"Job '{id}' submitted successfully")
+    advice = f"`skate job logs {id} --follow`, `skate job status {id}`, `skate job stop {id}`"
     if no_wait:
         click.echo(id)
-        say(f"Submitted. See it with `skate job logs {id} --follow`, stop it with `skate job stop {id}`.")
+        say(f"Next: {advice}.")
         return
-    say(f"Submitted {id}.")
+    say("Tailing logs until the job exits (disable with --no-wait):")
     try:
         _follow(client, id)
     except KeyboardInterrupt:
-        say(f"The job keeps running: `skate job logs {id} --follow`, `skate job stop {id}`.")
+        say(f"The job keeps running: {advice}.")
         raise SystemExit(130) from None
-    info = client.get_job_info(id)
-    say(f"{id}: {info.status}" + (f"\n{info.message}" if info.status is JobStatus.FAILED else ""))
-    if info.status is not JobStatus.SUCCEEDED:
+    if _say_end(client, id) is not JobStatus.SUCCEEDED:
         raise SystemExit(1)
 
 
 @job.command("list")
 @format_option
-@job_address_option
-@_ignored_options
-def list_(format_: str, address: str) -> None:
+@_client_options
+def list_(format_: str, address: str, headers: str | None, verify: bool | str) -> None:
     """List jobs: submitted ones, and attached programs."""
-    jobs = JobSubmissionClient(address).list_jobs()
+    jobs = _client(address, headers, verify).list_jobs()
     if format_ != TABLE:
         write_json([_row(each) for each in jobs])
     elif jobs:
@@ -150,11 +181,10 @@ def list_(format_: str, address: str) -> None:
 @job.command()
 @click.argument("id", shell_complete=candidates.jobs)
 @format_option
-@job_address_option
-@_ignored_options
-def status(id: str, format_: str, address: str) -> None:
+@_client_options
+def status(id: str, format_: str, address: str, headers: str | None, verify: bool | str) -> None:
     """Show one job."""
-    row = _row(_known(lambda: JobSubmissionClient(address).get_job_info(id)))
+    row = _row(_known(lambda: _client(address, headers, verify).get_job_info(id)))
     if format_ != TABLE:
         write_json(row)
     else:
@@ -164,11 +194,10 @@ def status(id: str, format_: str, address: str) -> None:
 @job.command()
 @click.argument("id", shell_complete=candidates.jobs)
 @click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
-@job_address_option
-@_ignored_options
-def logs(id: str, follow: bool, address: str) -> None:
+@_client_options
+def logs(id: str, follow: bool, address: str, headers: str | None, verify: bool | str) -> None:
     """Show the output of a job."""
-    client = JobSubmissionClient(address)
+    client = _client(address, headers, verify)
     text = _known(lambda: client.get_job_logs(id))
     if not follow:
         click.echo(text, nl=False)
@@ -181,25 +210,40 @@ def logs(id: str, follow: bool, address: str) -> None:
 
 @job.command()
 @click.argument("id", shell_complete=candidates.jobs)
-@click.option(
-    "--no-wait", is_flag=True, hidden=True, expose_value=False, help="Ignored: a job ends in seconds."
-)
-@job_address_option
-@_ignored_options
-def stop(id: str, address: str) -> None:
+@click.option("--no-wait", is_flag=True, help="Return at once, without waiting for the end of the job.")
+@_client_options
+def stop(id: str, no_wait: bool, address: str, headers: str | None, verify: bool | str) -> None:
     """Stop a running job."""
-    stopped = _known(lambda: JobSubmissionClient(address).stop_job(id))
-    say(f"Stopped {id}." if stopped else f"{id} had ended already.")
+    client = _client(address, headers, verify)
+    if not _known(lambda: client.stop_job(id)):
+        say(f"Job '{id}' had ended already.")
+        return
+    if no_wait:
+        say(f"Stopping job '{id}'.")
+        return
+    say(f"Waiting for job '{id}' to exit (disable with --no-wait):")
+    while not client.get_job_status(id).is_terminal():
+        time.sleep(WAIT_INTERVAL_S)
+    _say_end(client, id)
 
 
 @job.command()
 @click.argument("id", shell_complete=candidates.jobs)
-@job_address_option
-@_ignored_options
-def delete(id: str, address: str) -> None:
+@_client_options
+def delete(id: str, address: str, headers: str | None, verify: bool | str) -> None:
     """Delete the record and the log of a job that has ended."""
-    _known(lambda: JobSubmissionClient(address).delete_job(id))
-    say(f"Deleted {id}.")
+    _known(lambda: _client(address, headers, verify).delete_job(id))
+    say(f"Job '{id}' deleted successfully")
+
+
+def _say_end(client: JobSubmissionClient, id: str) -> JobStatus:
+    """Say how a job ended, in the words of `ray job`; return its status."""
+    info = client.get_job_info(id)
+    if info.status is JobStatus.FAILED:
+        say(f"Job '{id}' failed\nStatus message: {info.message}")
+    else:
+        say(f"Job '{id}' {'was stopped' if info.status is JobStatus.STOPPED else 'succeeded'}")
+    return info.status
 
 
 def _known(ask: Any) -> Any:

@@ -20,11 +20,11 @@ from skate._version import ray_version
 from skate.dashboard._node import Node
 from skate.dashboard._topics import Problem
 from skate.job_submission import JobDetails, JobSubmissionClient, JobType
+from skate.job_submission._records import API_VERSION
 from skate.job_submission._storage import JobStore
 
 __all__ = ["Jobs"]
 
-API_VERSION: Final = "4"  # of Ray's Jobs API
 LARGEST_PACKAGE: Final = 1 << 30
 LARGEST_REQUEST: Final = 10 << 20
 POLL_INTERVAL_S: Final = 0.2  # of a followed log: there is no event to wait for

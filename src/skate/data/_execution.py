@@ -6,7 +6,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
@@ -14,18 +13,18 @@ import skate
 from skate._api import progress
 from skate.data._exec.drivers.inprocess import InProcessDriver
 from skate.data._exec.drivers.threads import ThreadDriver
-from skate.data._exec.drivers.workers import WorkerDriver
+from skate.data._exec.drivers.workers import WorkerDriver, WorkHandles
 from skate.data._exec.items import Item, Report, fetch_rows
 from skate.data._exec.limits import Limits
 from skate.data._exec.operator_stats import IdleTimes, OperatorStats
-from skate.data._exec.operators import Operator
+from skate.data._exec.operators import Operator, Tasks
 from skate.data._exec.progress import PlanProgress
 from skate.data._exec.run_description import RunDescription, operator_names
 from skate.data._exec.run_spans import RunSpans
 from skate.data._exec.scheduler import Instruction, Scheduler
 from skate.data._exec.tasks import Blocks, Task
-from skate.data._exec.worker import as_task_error
-from skate.data._plan import estimates, nodes, relational
+from skate.data._exec.worker import as_task_error, put_work
+from skate.data._plan import estimates, nodes, placement, relational
 from skate.data._plan.optimizer import optimize
 from skate.data._plan.planner import Planner
 from skate.data.context import DEFAULT_MAX_BLOCK_SIZE, DataContext
@@ -81,6 +80,8 @@ class Execution:
         self._record: RunRecord | None = None
         self._spans: RunSpans | None = None
         self._is_awaited = False
+        self._is_consumed_here = False
+        self._work_handles: WorkHandles = {}
 
     def __iter__(self) -> Iterator[Item]:
         self.begun = time.perf_counter()
@@ -124,6 +125,7 @@ class Execution:
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows of each item."""
+        self._is_consumed_here = True
         for item in self:
             yield fetch_rows(item)
 
@@ -136,11 +138,21 @@ class Execution:
     # ------------------------------------------------------------
 
     def _start(self) -> None:
-        in_process = self._is_small()
+        is_small = placement.is_small(self.plan, self.context)
+        # Other consumers take references to blocks, or further parts of a plan.
+        is_short = (
+            not is_small and self._is_consumed_here and placement.is_short_stream(self.plan, self.context)
+        )
+        is_short = is_short and skate.is_initialized()
+        in_process = is_small or is_short
         threads = not in_process and relational.runs_on_threads(self.plan, self.context)
         cpus = _count_cpus(needs_session=not (in_process or threads))
         limits = _limits(self.context, cpus, in_process=in_process)
-        plan = relational.with_fast_readers(self.plan) if threads else self.plan
+        plan = self.plan
+        if threads:
+            plan = relational.with_fast_readers(plan)
+        elif is_short:
+            plan = placement.with_parallel_readers(plan)
         store = None if in_process or threads else _object_store_bytes()
         root = Planner(self.context, cpus, self._runs_before, store, self._seed).plan(plan)
         scheduler = Scheduler(root, limits, _block_size(self.context))
@@ -151,7 +163,12 @@ class Execution:
             workers = _limits(self.context, cpus, in_process=False).cpus
             if (engine_name() or os.environ.get("SKATE_ENGINE")) == "inline":
                 workers = 1.0  # it runs one task at a time, as this thread does
-            self._driver = InProcessDriver(scheduler, self._made, workers, self._start_workers)
+            if is_short:
+                works = [each.work for each in scheduler.operators if isinstance(each, Tasks)]
+                self._work_handles = {id(work): (put_work(work), work) for work in works}
+            self._driver = InProcessDriver(
+                scheduler, self._made, workers, self._start_workers, during_calls=is_short
+            )
         elif threads:
             self._driver = ThreadDriver(scheduler, self._made, 2 * relational.max_source_bytes(self.context))
         else:
@@ -213,22 +230,16 @@ class Execution:
         scheduler = self.scheduler
         limits = _limits(self.context, _count_cpus(needs_session=True), in_process=False)
         driver = WorkerDriver(
-            scheduler, self._made, [*instructions, *scheduler.resize(limits)], self._spans, own
+            scheduler,
+            self._made,
+            [*instructions, *scheduler.resize(limits)],
+            self._spans,
+            own,
+            self._work_handles,
         )
         if self._record is not None and not self._record.is_open:  # the session has just started
             self._begin_record()
         return driver
-
-    def _is_small(self) -> bool:
-        """Return whether the plan is small enough to run in this process, and no function needs a worker."""
-        size = estimates.source_bytes(self.plan)
-        if size is None or size > self.context.small_plan_bytes:
-            return False
-        return all(
-            each.compute.runs_anywhere() and not _has_class(each)
-            for each in self.plan.walk()
-            if hasattr(each, "compute")
-        )
 
     def _made(self, task: Task, item: Item, report: Report) -> bool:
         """Count a block; return whether it belongs to the output, and store dead-letter rows."""
@@ -252,10 +263,6 @@ class Execution:
         if task.unit is not None or 0 <= allowed < errored:
             raise error.as_instanceof_cause()
         _logger.warning("A task of %s failed, and its block is dropped: %s", task.operator.name, error)
-
-
-def _has_class(node: Any) -> bool:
-    return hasattr(node, "udf") and node.udf.is_class
 
 
 def _count_cpus(*, needs_session: bool) -> float:

@@ -70,6 +70,7 @@ _IGNORED_SETTINGS: dict[str, Any] = {
     "gpu_shuffle_spill_memory_limit": "auto",
     "hash_aggregate_operator_actor_num_cpus_override": None,
     "hash_shuffle_aggregator_health_warning_interval_s": 30,
+    "hash_shuffle_compression": "zstd",
     "hash_shuffle_operator_actor_num_cpus_override": None,
     "hash_shuffle_reduce_batch_size": 16,
     "hash_shuffle_reduce_get_timeout_s": 1800.0,
@@ -168,7 +169,8 @@ class DataContext:
         target_min_block_size: Size in bytes below which a source is not divided further.
         execution_options: Resource limits, and whether order is preserved.
         memory_budget: Maximum size of the blocks of a running plan in bytes; None derives it from the machine.
-        small_plan_bytes: A plan with sources of up to this size in bytes runs in this process.
+        small_plan_bytes: A plan with sources of up to this size in bytes runs in this process; in a session, one that
+            only reads local files and maps their rows begins there with sources of up to 32 times this size.
         relational_plan_bytes: A plan that sorts, groups, joins or shuffles and calls no user-defined function runs on
             threads of this process, if its sources have up to this size in bytes.
         partition_bytes: Size of the rows that one task sorts, groups or joins, in bytes.

@@ -1,49 +1,71 @@
-"""The client that submits jobs to a node on this machine and queries them."""
+"""The client that submits jobs to a node and queries them, on this machine or over HTTP."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 import secrets
 import string
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final, Protocol
 
 import skate
 from skate._api import nodes, variables
-from skate._api.starting import packed_environment
-from skate._api.submission import describe
-from skate._version import ray_version
-from skate.exceptions import RayActorError
-from skate.job_submission._records import DriverInfo, JobDetails, JobErrorType, JobInfo, JobStatus, JobType
-from skate.job_submission._storage import JobStore
-from skate.job_submission._supervisor import NAMESPACE, JobSupervisor, name_of, now
-from skate.util import state
+from skate.job_submission._records import JobDetails, JobStatus
 
-Jobs = list[JobDetails]
+_ID: Final = re.compile(r"[\w.-]{1,100}")
 
-POLL_INTERVAL_S = 0.1
-_ID = re.compile(r"[\w.-]{1,100}")
+
+class Jobs(Protocol):
+    """The jobs of a node, however it is reached."""
+
+    address: str
+
+    def version(self) -> str:
+        """Return the version of the Jobs API."""
+
+    def submit(self, id: str, job: dict[str, Any]) -> str:
+        """Start a job with these arguments of `submit_job`; return its id."""
+
+    def status(self, id: str) -> JobStatus:
+        """Return the status of a job."""
+
+    def find(self, id: str) -> JobDetails:
+        """Return the details of a job."""
+
+    def list_all(self) -> list[JobDetails]:
+        """Return all jobs."""
+
+    def logs(self, id: str) -> str:
+        """Return the output of a job so far."""
+
+    def tail(self, id: str) -> AsyncIterator[str]:
+        """Yield the output of a job until it ends."""
+
+    def stop(self, id: str) -> bool:
+        """Stop a job; return whether it was running."""
+
+    def delete(self, id: str) -> bool:
+        """Delete a job that has ended."""
 
 
 class JobSubmissionClient:
     """Submit programs to a node and query their status.
 
-    A job is a shell command that the node runs; `skate.init()` in it attaches to that node. The client does not use
-    HTTP: the node must run on this machine and belong to this user.
+    A job is a shell command that the node runs; `skate.init()` in it attaches to that node.
 
     Args:
-        address: Address of the node: "auto" or None for the session of this program, or else the node of `skate start`;
-            or the folder of a session. Ray's default "http://127.0.0.1:8265" means "auto".
+        address: The node: "auto" or None for the session of this program, or else the node of `skate start`; the folder
+            of a session; or the URL of a dashboard, with its token or with `headers`. Ray's default
+            "http://127.0.0.1:8265" without a token means "auto", because a node on this machine needs no dashboard.
         create_cluster_if_needed: Ignored.
-        cookies: Ignored.
+        cookies: Cookies of requests to a URL.
         metadata: Metadata of every job that this client submits.
-        headers: Ignored.
-        verify: Ignored.
+        headers: Headers of requests to a URL, such as `{"Authorization": "Bearer TOKEN"}`.
+        verify: For a URL with https: whether to verify the server's certificate, or the path of trusted certificates.
 
     Raises:
-        ConnectionError: The node does not exist.
+        ConnectionError: The node does not exist, or the server does not answer.
+        RuntimeError: The server does not accept the token.
     """
 
     def __init__(
@@ -58,20 +80,15 @@ class JobSubmissionClient:
     ) -> None:
         self._metadata = dict(metadata or {})
         given = address or variables.text("API_SERVER_ADDRESS") or variables.text("ADDRESS") or "auto"
-        given = nodes.plain_address(given)
-        if skate.is_initialized() and given in ("auto", "local"):
-            self._session = skate.get_runtime_context().get_session_dir()
-        else:
-            self._session = nodes.find(given, long_lived=True)
-        self._store = JobStore(self._session)
+        self._jobs = _connect(given, cookies, headers, verify)
 
     def get_address(self) -> str:
-        """Return the address of the node: the folder of its session."""
-        return self._session
+        """Return the address of the node: the folder of its session, or the URL of its dashboard."""
+        return self._jobs.address
 
     def get_version(self) -> str:
-        """Return the version of Ray's API that this client implements."""
-        return ray_version
+        """Return the version of the Jobs API, a number as a string."""
+        return self._jobs.version()
 
     # ------------------------------------------------------------ submission
 
@@ -104,7 +121,7 @@ class JobSubmissionClient:
             entrypoint_label_selector: Labels that the node must have.
 
         Raises:
-            RuntimeError: The id is taken.
+            RuntimeError: The id is taken, or the server refuses the job.
             ValueError: An argument is invalid.
         """
         if not isinstance(entrypoint, str) or not entrypoint.strip():
@@ -120,46 +137,19 @@ class JobSubmissionClient:
         for key, value in every.items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise TypeError(f"metadata must map strings to strings, got {key!r}: {value!r}")
-        environment = packed_environment(runtime_env)
-        info = JobInfo(
-            JobStatus.PENDING,
-            entrypoint,
-            message="The job has not started: it may be waiting for resources or for its runtime environment.",
-            start_time=now(),
-            metadata=every,
-            runtime_env=dict(runtime_env or {}),
-            entrypoint_num_cpus=entrypoint_num_cpus,
-            entrypoint_num_gpus=entrypoint_num_gpus,
-            entrypoint_memory=entrypoint_memory,
-            entrypoint_resources=entrypoint_resources,
+        return self._jobs.submit(
+            id,
+            {
+                "entrypoint": entrypoint,
+                "runtime_env": runtime_env,
+                "metadata": every,
+                "entrypoint_num_cpus": entrypoint_num_cpus,
+                "entrypoint_num_gpus": entrypoint_num_gpus,
+                "entrypoint_memory": entrypoint_memory,
+                "entrypoint_resources": entrypoint_resources,
+                "entrypoint_label_selector": entrypoint_label_selector,
+            },
         )
-        try:
-            self._store.write(id, info, new=True)
-        except FileExistsError:
-            raise RuntimeError(
-                f"Job with submission_id {id} already exists: choose another id, or delete that job."
-            ) from None
-        options = {
-            "num_cpus": entrypoint_num_cpus or 0,
-            "num_gpus": entrypoint_num_gpus,
-            "memory": entrypoint_memory,
-            "resources": entrypoint_resources,
-            "label_selector": entrypoint_label_selector,
-            "runtime_env": environment or None,
-        }
-        try:
-            self._supervise(id, options, describe(environment, {**every, "job_submission_id": id}))
-        except BaseException:
-            self._store.delete(id)
-            raise
-        return id
-
-    def _supervise(self, id: str, options: dict[str, Any], description: str) -> None:
-        with nodes.join(self._session):
-            given = {name: value for name, value in options.items() if value is not None}
-            skate.remote(JobSupervisor).options(
-                name=name_of(id), namespace=NAMESPACE, lifetime="detached", max_concurrency=4, **given
-            ).remote(id, description)
 
     # ------------------------------------------------------------ queries
 
@@ -169,7 +159,7 @@ class JobSubmissionClient:
         Raises:
             RuntimeError: The job does not exist.
         """
-        return self._info(job_id).status
+        return self._jobs.status(job_id)
 
     def get_job_info(self, job_id: str) -> JobDetails:
         """Return the details of a job; `job_id` may also be the id of a driver.
@@ -177,17 +167,11 @@ class JobSubmissionClient:
         Raises:
             RuntimeError: The job does not exist.
         """
-        found = [job for job in self.list_jobs() if job_id in (job.submission_id, job.job_id)]
-        if not found:
-            raise _unknown(job_id)
-        return found[0]
+        return self._jobs.find(job_id)
 
-    def list_jobs(self) -> Jobs:
+    def list_jobs(self) -> list[JobDetails]:
         """Return all jobs: submitted ones, and attached programs."""
-        drivers = self._drivers()
-        submitted = [self._details(id, drivers) for id in self._store.ids()]
-        others = [row for row in drivers if row.submission_id is None]
-        return [*submitted, *(_driver_details(row) for row in others)]
+        return self._jobs.list_all()
 
     def get_job_logs(self, job_id: str) -> str:
         """Return the output of the command of a job so far.
@@ -195,12 +179,7 @@ class JobSubmissionClient:
         Raises:
             RuntimeError: The job does not exist.
         """
-        self._info(job_id)
-        try:
-            with open(self._store.log(job_id), encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except FileNotFoundError:
-            return ""
+        return self._jobs.logs(job_id)
 
     async def tail_job_logs(self, job_id: str) -> AsyncIterator[str]:
         """Yield the output of the command of a job until it ends.
@@ -208,16 +187,8 @@ class JobSubmissionClient:
         Raises:
             RuntimeError: The job does not exist.
         """
-        seen = 0
-        while True:
-            over = self._info(job_id).status.is_terminal()  # check first, so that the last lines are read
-            text = self.get_job_logs(job_id)
-            if len(text) > seen:
-                yield text[seen:]
-                seen = len(text)
-            if over:
-                return
-            await asyncio.sleep(POLL_INTERVAL_S)
+        async for text in self._jobs.tail(job_id):
+            yield text
 
     # ------------------------------------------------------------ stopping and deleting
 
@@ -227,27 +198,7 @@ class JobSubmissionClient:
         Raises:
             RuntimeError: The job does not exist.
         """
-        info = self._info(job_id)
-        if info.status.is_terminal():
-            return False
-        with nodes.join(self._session):
-            try:
-                supervisor = skate.get_actor(name_of(job_id), namespace=NAMESPACE)
-            except ValueError:
-                return False  # it has ended in the meantime
-            if info.status is JobStatus.RUNNING:
-                try:
-                    return bool(skate.get(supervisor.stop.remote()))
-                except RayActorError:
-                    return True  # the supervisor records the end of the command
-            skate.kill(supervisor)
-        info.status, info.message, info.end_time = (
-            JobStatus.STOPPED,
-            "Job was stopped before it started.",
-            now(),
-        )
-        self._store.write(job_id, info)
-        return True
+        return self._jobs.stop(job_id)
 
     def delete_job(self, job_id: str) -> bool:
         """Delete a job that has ended, and its log.
@@ -255,95 +206,24 @@ class JobSubmissionClient:
         Raises:
             RuntimeError: The job does not exist, or is still running.
         """
-        info = self._info(job_id)
-        if not info.status.is_terminal():
-            raise RuntimeError(
-                f"Attempted to delete job {job_id!r}, but it is in a non-terminal state {info.status}. Stop it first."
-            )
-        self._store.delete(job_id)
-        return True
-
-    # ------------------------------------------------------------ job information
-
-    def _info(self, id: str) -> JobInfo:
-        info = self._store.read(id)
-        if info is None:
-            raise _unknown(id)
-        if not info.status.is_terminal():
-            self._record_death(id, info)
-        return info
-
-    def _record_death(self, id: str, info: JobInfo) -> None:
-        """Record the death of a supervisor, which could not do so itself."""
-        filters: list[state.common.Filter] = [("name", "=", name_of(id)), ("ray_namespace", "=", NAMESPACE)]
-        rows = state.list_actors(self._session, filters=filters, detail=True)
-        if not rows or rows[-1].state != "DEAD":
-            return
-        latest = self._store.read(id)
-        if latest is None or latest.status.is_terminal():  # the supervisor had recorded the end
-            if latest is not None:
-                info.__dict__.update(latest.__dict__)
-            return
-        info.error_type, info.message = self._explain_failure(info, rows[-1])
-        info.status, info.end_time = JobStatus.FAILED, now()
-        self._store.write(id, info)
-
-    def _explain_failure(self, info: JobInfo, actor: state.common.ActorState) -> tuple[JobErrorType, str]:
-        cause = (actor.death_cause or {}).get("actor_died_error_context", {}).get("error_message", "")
-        if info.status is JobStatus.RUNNING:
-            return JobErrorType.JOB_SUPERVISOR_ACTOR_DIED, f"The supervisor of the job died: {cause}"
-        environment = json.loads(actor.serialized_runtime_env or "{}").get("env")
-        for row in state.list_runtime_envs(self._session, filters=[("success", "=", False)], detail=True):
-            if row.runtime_env == environment:
-                return JobErrorType.RUNTIME_ENV_SETUP_FAILURE, f"runtime_env setup failed: {row.error}"
-        return JobErrorType.JOB_SUPERVISOR_ACTOR_START_FAILURE, f"The job could not be started: {cause}"
-
-    def _drivers(self) -> list[state.common.JobState]:
-        every = state.list_jobs(self._session, limit=10_000, detail=True)
-        return [row for row in every if row.type == "DRIVER"]
-
-    def _details(self, id: str, drivers: list[state.common.JobState]) -> JobDetails:
-        info = self._info(id)
-        driver = next((row for row in drivers if row.submission_id == id), None)
-        return JobDetails(
-            type=JobType.SUBMISSION,
-            status=info.status,
-            entrypoint=info.entrypoint,
-            job_id=driver.job_id if driver else None,
-            submission_id=id,
-            driver_info=_driver_info(driver) if driver else None,
-            message=info.message,
-            error_type=info.error_type,
-            start_time=info.start_time,
-            end_time=info.end_time,
-            metadata=info.metadata,
-            runtime_env=info.runtime_env,
-            driver_node_id=info.driver_node_id,
-            driver_exit_code=info.driver_exit_code,
-        )
+        return self._jobs.delete(job_id)
 
 
-def _driver_info(row: state.common.JobState) -> DriverInfo:
-    return DriverInfo(**(row.driver_info or {}))
+def _connect(
+    address: str, cookies: dict[str, Any] | None, headers: dict[str, Any] | None, verify: str | bool | None
+) -> Jobs:
+    if address.startswith(("http://", "https://")) and (
+        headers or cookies or not nodes.is_default_dashboard(address)
+    ):
+        from skate.job_submission._http import HttpJobs
 
+        return HttpJobs(address, cookies, headers, verify)
+    from skate.job_submission._node import NodeJobs
 
-def _driver_details(row: state.common.JobState) -> JobDetails:
-    return JobDetails(
-        type=JobType.DRIVER,
-        status=JobStatus(row.status),
-        entrypoint=row.entrypoint,
-        job_id=row.job_id,
-        driver_info=_driver_info(row),
-        start_time=row.start_time,
-        end_time=row.end_time or None,
-        metadata=row.metadata,
-        runtime_env=row.runtime_env,
-        driver_node_id=row.driver_node_id,
-    )
-
-
-def _unknown(id: str) -> RuntimeError:
-    return RuntimeError(f"Job {id} does not exist. `list_jobs()` lists the existing jobs.")
+    given = nodes.plain_address(address)
+    if skate.is_initialized() and given in ("auto", "local"):
+        return NodeJobs(skate.get_runtime_context().get_session_dir())
+    return NodeJobs(nodes.find(given, long_lived=True))
 
 
 def _new_id() -> str:

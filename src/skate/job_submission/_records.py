@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+API_VERSION: Final = "4"  # of Ray's Jobs API
 
 
 class JobStatus(StrEnum):

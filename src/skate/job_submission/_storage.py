@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from skate.job_submission._records import JobErrorType, JobInfo, JobStatus
 
 SUFFIX = ".json"
+CHUNK = 1 << 18  # bytes of a log that are read at once
 
 
 class JobStore:
@@ -25,6 +27,16 @@ class JobStore:
     def log(self, id: str) -> str:
         """Return the path of the log of a job."""
         return os.path.join(self._logs, f"job-driver-{id}.log")
+
+    def read_log(self, id: str, start: int = 0) -> Iterator[bytes]:
+        """Yield the bytes of the log of a job from a position on, in chunks; none before the job has started."""
+        try:
+            with open(self.log(id), "rb") as file:
+                file.seek(start)
+                while data := file.read(CHUNK):
+                    yield data
+        except FileNotFoundError:
+            return
 
     def ids(self) -> list[str]:
         """Return the ids of all jobs, oldest first."""

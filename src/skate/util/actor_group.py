@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import skate
+from skate.util.annotations import Deprecated
 
 __all__ = ["ActorGroup", "ActorGroupMethod", "ActorWrapper"]
 
@@ -37,6 +38,11 @@ class ActorGroupMethod:
         return [getattr(each.actor, self._name).remote(*args, **kwargs) for each in self._group.actors]
 
 
+@Deprecated(
+    message="For stateless tasks, use ray.util.multiprocessing. For actors, such as those of batch prediction, use "
+    "Dataset.map_batches of ray.data.",
+    warning=True,
+)
 class ActorGroup:
     """Actors of one class that are started, called and stopped together.
 

@@ -12,6 +12,7 @@ import pytest
 import skate
 from skate.data import DataContext
 from skate.runtime_env import RuntimeEnv
+from tests.conftest import LeakWatch
 
 
 def described(batch: dict[str, Any]) -> dict[str, Any]:
@@ -26,15 +27,13 @@ class Describing:
         return described(batch)
 
 
-@pytest.fixture
-def on_workers(settings: DataContext) -> Iterator[None]:
-    settings.small_plan_bytes = settings.relational_plan_bytes = 0
-    skate.init(num_cpus=2, runtime_env={"env_vars": {"PLACE": "job"}})
-    yield
-    skate.shutdown()
+@pytest.fixture(scope="module")
+def session(leak_watch: LeakWatch) -> Iterator[None]:
+    with leak_watch.shared_session(num_cpus=2, runtime_env={"env_vars": {"PLACE": "job"}}):
+        yield
 
 
-@pytest.mark.usefixtures("on_workers")
+@pytest.mark.usefixtures("session")
 @pytest.mark.parametrize(
     ("options", "variable"),
     [
@@ -44,7 +43,10 @@ def on_workers(settings: DataContext) -> Iterator[None]:
     ],
     ids=["of the job", "of a step", "of a function"],
 )
-def test_workers_start_with_the_libraries_and_the_environment(options: Any, variable: str) -> None:
+def test_workers_start_with_the_libraries_and_the_environment(
+    options: Any, variable: str, settings: DataContext
+) -> None:
+    settings.small_plan_bytes = settings.relational_plan_bytes = 0
     numbers = skate.data.range(4, override_num_blocks=2)
     for found in (
         numbers.map_batches(described, **options).take_all(),

@@ -76,6 +76,7 @@ class TestOnEveryEngine:
             {"x": 1.0, "kind": [0, 1]},
         ]
 
+    @pytest.mark.starts_session
     def test_resources_reach_the_tasks(self) -> None:
         class Asking(InNumpy):
             def _transform_numpy(self, np_data: Any) -> Any:

@@ -136,7 +136,7 @@ def test_uv_installs_into_the_same_kind_of_environment(cache_dir: Path, tmp_path
     record = tmp_path / "record"
     script = f"""#!/bin/sh
     echo "$@" >> {record}
-    [ "$2" = check ] || exec "$4" -m pip install -r "$7"
+    [ "$2" = check ] || exec "$4" -m pip install --no-warn-conflicts -r "$7"
     """
     uv = write(tmp_path / "bin" / "uv", textwrap.dedent(script))
     uv.chmod(0o755)

@@ -12,6 +12,7 @@ import skate
 from skate.exceptions import (
     ActorPlacementGroupRemoved,
     ActorUnschedulableError,
+    RaySystemError,
     TaskPlacementGroupRemoved,
     TaskUnschedulableError,
 )
@@ -136,5 +137,5 @@ def test_children_stay_in_the_group_where_asked() -> None:
 
 def test_two_groups_of_one_name_are_refused() -> None:
     placement_group([{"CPU": 1}], name="once")
-    with pytest.raises(ValueError, match="once"):
+    with pytest.raises(RaySystemError, match="once"):
         placement_group([{"CPU": 1}], name="once")

@@ -68,7 +68,7 @@ def test_tasks_are_remembered_with_their_states(engine: InlineEngine) -> None:
     found = [rows[ref.task_id().binary()] for ref in refs]
     assert [row["state"] for row in found] == ["FINISHED", "FAILED", "PENDING_ARGS_AVAIL"]
     assert [row["name"] for row in found] == ["echo", "fail", "late"]
-    assert found[1]["error_type"] == "ValueError"
+    assert found[1]["error_type"] == "TASK_EXECUTION_EXCEPTION"
     assert {row["worker_pid"] for row in found} == {os.getpid()}
     assert rows[late.task_id().binary()]["type"] == "ACTOR_TASK"
 

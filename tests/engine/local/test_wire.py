@@ -50,6 +50,17 @@ def test_frames_that_arrive_together_are_taken_apart(pair: tuple[Connection, Con
     assert receiver.receive() == [m.Cancel(b"\0")]
 
 
+def test_a_receiver_that_limits_the_bytes_gets_the_rest_later(pair: tuple[Connection, Connection]) -> None:
+    sender, receiver = pair
+    sent = [m.Release([bytes([number]) * 28]) for number in range(10)]
+    for message in sent:
+        sender.send(message)
+    size = len(encode_frame(sent[:1]))
+    assert receiver.receive(3 * size) == sent[:3]
+    assert receiver.receive(size + 1) == sent[3:4]
+    assert receiver.receive() == sent[4:]
+
+
 def test_a_full_socket_keeps_the_rest_for_later(pair: tuple[Connection, Connection]) -> None:
     sender, receiver = pair
     big = m.Export(b"key", b"c" * 5_000_000)

@@ -12,7 +12,6 @@ import pytest
 import skate.data
 from skate.llm import GenerationRequest, SamplingParams, load_engine
 from tests.conftest import LeakWatch
-from tests.llm.engine.models import write_adapter, write_model
 
 ENGINE = {"num_threads": 1, "max_num_seqs": 4}
 
@@ -26,6 +25,8 @@ def session(leak_watch: LeakWatch) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, and with an adapter for it."""
+    from tests.llm.engine.models import write_adapter, write_model  # with torch, which other runs do not need
+
     folder = tmp_path_factory.mktemp("models")
     write_model(folder / "model")
     write_adapter(folder / "adapters" / "poet", seed=3)

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from skate import serve
-from skate.serve.llm import LLMConfig, build_openai_app
 from tests.conftest import LeakWatch
-from tests.llm.serve import scripted
+
+# Functions import these, which take a second: pytest loads this module in every run, whatever tests it selects.
+if TYPE_CHECKING:
+    import openai
+
+    from skate.serve.llm import LLMConfig
 
 Run = Callable[..., str]
 
 
 def config(model_id: str = "tiny", **fields: Any) -> LLMConfig:
     """Return the configuration of a model on the scripted engine."""
+    from skate.serve.llm import LLMConfig
+    from tests.llm.serve import scripted
+
     deployment = {"ray_actor_options": {"num_cpus": 0.1}, **fields.pop("deployment_config", {})}
     return LLMConfig(
         model_loading_config={"model_id": model_id},
@@ -31,6 +37,8 @@ def config(model_id: str = "tiny", **fields: Any) -> LLMConfig:
 @pytest.fixture(scope="module")
 def run_app(leak_watch: LeakWatch) -> Iterator[Run]:
     """Return a function that serves models in the module's session, and returns the URL."""
+    from skate.serve.llm import build_openai_app
+
     with leak_watch.shared_session(num_cpus=4):
         serve.start(http_options={"port": 0})
 
@@ -52,5 +60,7 @@ def url(run_app: Run) -> str:
 @pytest.fixture
 def client(url: str) -> Iterator[openai.OpenAI]:
     """Return OpenAI's client for the application."""
+    import openai
+
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=30) as made:
         yield made

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from skate.llm._engine.vllm_engine import VLLMEngine
 from tests.llm.serve.conftest import run_app as run_app
+
+if TYPE_CHECKING:
+    from skate.llm._engine.vllm_engine import VLLMEngine
 
 # vLLM and its processes read these: they do not contact a hub, and send no usage statistics.
 os.environ |= {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
@@ -35,12 +37,13 @@ MODEL: dict[str, Any] = {
     "num_key_value_heads": 1,
     "head_dim": 32,
 }
-Load = Callable[..., AbstractContextManager[VLLMEngine]]
+Load = Callable[..., AbstractContextManager["VLLMEngine"]]
 
 
 @pytest.fixture(scope="session")
 def load() -> Load:
     """Return a function that loads a model for the time of a `with` statement."""
+    from skate.llm._engine.vllm_engine import VLLMEngine  # with torch, which other runs do not need
 
     @contextmanager
     def load(folder: Path, **settings: Any) -> Iterator[VLLMEngine]:

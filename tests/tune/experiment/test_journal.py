@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,40 @@ for i in range(100):
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
     assert [record["i"] for record in read(path)] == list(range(58))
+
+
+def test_records_are_appended_while_earlier_ones_are_written_to_the_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def sync(descriptor: int) -> None:
+        begun.set()
+        assert may_end.wait(30)
+
+    monkeypatch.setattr(os, "fdatasync", sync, raising=False)
+    with Journal(path) as journal:
+        journal.append(RECORDS[0])
+        journal.start_commit()
+        assert begun.wait(30)
+        journal.append(RECORDS[1])
+        journal.start_commit()  # does not wait either
+        journal.flush()
+        assert list(read(path)) == RECORDS[:2]
+        may_end.set()
+
+
+def test_an_error_of_the_disk_reaches_the_next_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError("the disk is broken")
+
+    with Journal(path) as journal:
+        journal.append(RECORDS[0])
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", fail, raising=False)
+            journal.start_commit()
+            with pytest.raises(OSError, match="the disk is broken"):
+                journal.commit()
 
 
 @given(cut=st.integers(0, 1200))

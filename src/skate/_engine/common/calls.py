@@ -10,6 +10,8 @@ from skate._base.options import ActorOptions, TaskOptions
 from skate._base.serialization import Serialized, dumps_call
 from skate._engine.common.values import DYNAMIC, STREAMING
 
+LONGEST_REPR = 200
+
 Dependencies = list[tuple[int | str, ObjectRef[Any]]]
 
 
@@ -127,3 +129,17 @@ def concurrency_groups(options: ActorOptions) -> dict[str, int]:
     if isinstance(groups, list):
         return {group["name"]: int(group["max_concurrency"]) for group in groups}
     return dict(groups)
+
+
+def repr_of_actor(instance: object, class_name: str) -> str:
+    """Return the `repr` of an actor whose class defines one, in one line, and else nothing."""
+    kind: Any = type(instance)
+    if kind.__repr__ is object.__repr__:
+        return ""
+    try:
+        return " ".join(repr(instance).split())[:LONGEST_REPR]
+    except Exception:
+        import logging
+
+        logging.getLogger("skate").exception("__repr__ of %s failed", class_name)
+        return ""

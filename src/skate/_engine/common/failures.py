@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from skate._base import errors as exceptions
 from skate._base.errors.actor import ActorOutOfMemoryError
 from skate._base.errors.process import signal_name
+from skate._engine.common.error_types import category
 from skate._engine.common.outcomes import describe_failure
 
 MONITOR = "Skate's memory monitor ended it before the kernel's out-of-memory killer could end anything else"
 # Why an actor is unavailable.
 DIED = "The actor died while it ran this call and is being restarted; max_task_retries would retry it"
-RESTARTS = "The actor is being restarted; with max_task_retries, the call would wait for it"
+RESTARTS = "The actor is restarting; with max_task_retries, the call would wait for it"
 # Why an actor is dead.
 OUT_OF_SCOPE = "The actor ended because all handles to it are gone."
 JOB_ENDED = "The job that created the actor has ended."
@@ -269,7 +270,7 @@ def deadlock(chain: Sequence[str]) -> str:
 def describe(error: bytes) -> str:
     """Return what the history of tasks keeps of an error that the engine has detected."""
     found = pickle.loads(error)
-    return describe_failure(found, str(found))
+    return describe_failure(category(found), str(found))
 
 
 def _mb(size: int) -> str:

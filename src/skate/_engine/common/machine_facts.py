@@ -7,7 +7,7 @@ import os
 from typing import NamedTuple
 
 from skate._base import variables
-from skate._base.accelerators import DEVICE_VARIABLES
+from skate._base.accelerators import DEVICE_VARIABLES, ONLY_TYPES
 from skate._base.memory import total as memory
 from skate._base.processors import cpus
 
@@ -115,6 +115,8 @@ def resources(
         total[name] = float(amount)
         if name in DEVICE_VARIABLES:
             devices[name] = [str(index) for index in range(int(amount))]
+        if name in ONLY_TYPES and amount:
+            total[f"accelerator_type:{ONLY_TYPES[name]}"] = 1.0
     return {name: amount for name, amount in total.items() if amount or name == "CPU"}, devices
 
 

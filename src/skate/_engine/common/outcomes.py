@@ -188,10 +188,10 @@ def task_error(
     )
 
 
-def describe_failure(error: BaseException, text: str) -> str:
-    """Return what the history of tasks keeps of an error: the name of its class, and below it the end of its text."""
+def describe_failure(category: str, text: str) -> str:
+    """Return what the history of tasks keeps of an error: its category, and below it the end of its text."""
     kept = text if len(text) <= MAX_ERROR_TEXT else f"… {text[-MAX_ERROR_TEXT:]}"
-    return f"{type(error).__name__}\n{kept}"
+    return f"{category}\n{kept}"
 
 
 def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:

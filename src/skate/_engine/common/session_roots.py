@@ -16,12 +16,17 @@ class UnusableFolderError(OSError):
     """A folder cannot hold the files or the shared memory of sessions."""
 
 
-def root() -> str:
+def root(chosen: str | None = None) -> str:
     """Return the folder of this user's sessions; create it if necessary.
+
+    Args:
+        chosen: The folder that contains it, from `init(_temp_dir=...)`; by default SKATE_TMPDIR, TMPDIR or /tmp.
 
     Raises:
         UnusableFolderError: The folder cannot be created, or other users have taken all its names.
     """
+    if chosen is not None:
+        return _private_folder(chosen, "_temp_dir")
     found = variables.find("TMPDIR")
     variable, named = found or ("SKATE_TMPDIR", "")
     base = named or os.environ.get("TMPDIR") or "/tmp"

@@ -19,8 +19,8 @@ from skate._base.ids import CREATION
 from skate._base.object_ref import ObjectRef
 from skate._base.serialization import loads
 from skate._engine.abc import CreatedActor
-from skate._engine.common import failures
-from skate._engine.common.calls import concurrency_groups
+from skate._engine.common import error_types, failures
+from skate._engine.common.calls import concurrency_groups, repr_of_actor
 from skate._engine.common.outcomes import ExitRequest, creation_error, run_without_loop, task_error
 from skate._engine.common.resources import Grant
 from skate._engine.common.states import ALIVE, DEAD, PENDING_CREATION, RESTARTING
@@ -71,6 +71,7 @@ class Actor:
         self.in_order = not template.is_unordered
         self.state = PENDING_CREATION
         self.reason = ""
+        self.repr = ""
         self.error: Value | None = None
         self.restarts = 0
         self.no_restart = False
@@ -125,6 +126,7 @@ class Actor:
             "required_resources": self.spec.resources,
             "death_cause": self.reason,
             "address": "",
+            "repr_name": self.repr,
             "start_time": self.created,
             "end_time": self.ended,
             **self.spec.columns(),
@@ -272,7 +274,7 @@ class Actors:
         elif isinstance(error, ExitRequest):
             self.die(actor, self.death_error(actor, EXITED), EXITED)
         else:
-            call.error_type = type(error).__name__
+            call.error_type = error_types.EXECUTION
             cause = task_error(error, call.name, actor.instance, actor.id)
             self._creation_failed(actor, cause)
 
@@ -300,6 +302,7 @@ class Actors:
         if actor.state is DEAD:  # it was killed while its constructor ran
             return
         actor.state = ALIVE
+        actor.repr = repr_of_actor(actor.instance, actor.class_name)
         assert actor.creation is not None
         actor.creation.state = "FINISHED"
         self.record(actor.creation)

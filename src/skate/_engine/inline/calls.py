@@ -12,7 +12,7 @@ from skate._base import ids
 from skate._base.object_ref import ERROR, PENDING, ObjectRef
 from skate._base.options import MethodOptions, TaskOptions
 from skate._base.serialization import loads
-from skate._engine.common import failures
+from skate._engine.common import error_types, failures
 from skate._engine.common.calls import Dependencies, pack_arguments, split_arguments
 from skate._engine.common.outcomes import describe_failure, task_error
 from skate._engine.common.states import FAILED, FINISHED, WAITING
@@ -186,6 +186,14 @@ class Invocation:
             return
         self._describe_error(error)
         self._finish(FAILED)
+        self._settle(error)
+
+    def leave(self, error: Value) -> None:
+        """Finish a call that has ended its actor as it was to do; its references get an error."""
+        self._finish(FINISHED)
+        self._settle(error)
+
+    def _settle(self, error: Value) -> None:
         if self.stream is not None:
             self.stream.fail(error)
         for reference in self.references:
@@ -196,7 +204,9 @@ class Invocation:
         found = loads(error.data)
         cause = getattr(found, "cause", None)
         raised = cause if isinstance(cause, BaseException) else found
-        kind, _, self.error_message = describe_failure(raised, str(found)).partition("\n")
+        kind, _, self.error_message = describe_failure(error_types.category(raised), str(found)).partition(
+            "\n"
+        )
         self.error_type = self.error_type or kind
 
     def fail_with(self, argument: Value) -> None:

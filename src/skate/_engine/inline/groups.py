@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from skate._base.errors import RaySystemError
 from skate._engine.common import failures, feasibility
 from skate._engine.common.resources import Grant, Pool, Request, to_units
 
@@ -42,10 +43,10 @@ class Groups:
         """Create a group, and reserve it now or later.
 
         Raises:
-            ValueError: The name is taken.
+            RaySystemError: The name is taken.
         """
         if group.name and self.find(group.name, group.namespace) is not None:
-            raise ValueError(failures.group_name_taken(group.name, group.namespace))
+            raise RaySystemError(failures.group_name_taken(group.name, group.namespace))
         group.impossible = feasibility.why_not_reserved(group, labels, self._labels, self._pool)
         if group.impossible:
             group.state = "INFEASIBLE"

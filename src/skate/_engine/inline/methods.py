@@ -11,6 +11,7 @@ from skate._base import ids
 from skate._base.exports import MethodInfo
 from skate._base.options import MethodOptions
 from skate._base.serialization import dumps
+from skate._engine.common import error_types
 from skate._engine.common.calls import count_of
 from skate._engine.common.failures import DIED, RESTARTS
 from skate._engine.common.outcomes import ExitRequest, exit_code, matches, task_error
@@ -273,7 +274,7 @@ class ActorCallOwner:
         elif call.cancelled:
             call.fail(call.cancellation(error))
         elif isinstance(error, ExitRequest):
-            call.fail(self._actors.death_error(actor, EXITED))
+            call.leave(self._actors.death_error(actor, EXITED))
             self._actors.leave(actor, EXITED)
         elif isinstance(error, SystemExit):
             reason = "The actor's method ended the interpreter."
@@ -283,7 +284,7 @@ class ActorCallOwner:
         elif matches(error, call.retry) and not is_deadlock(error) and call.spend_retry():
             return True
         else:
-            call.error_type = type(error).__name__
+            call.error_type = error_types.EXECUTION
             call.fail(Value.error(task_error(error, call.name, actor.instance, actor.id)))
         return False
 

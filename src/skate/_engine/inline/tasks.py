@@ -13,7 +13,7 @@ from skate._base.accelerators import device_variables
 from skate._base.exports import Export, TaskFunction
 from skate._base.options import ActorOptions, TaskOptions
 from skate._base.serialization import loads
-from skate._engine.common import failures
+from skate._engine.common import error_types, failures
 from skate._engine.common.calls import count_of, label_selectors, placement
 from skate._engine.common.outcomes import exit_code, matches, task_error
 from skate._engine.common.resources import Grant
@@ -163,7 +163,7 @@ class Tasks:
         elif matches(error, call.retry) and not is_deadlock(error) and call.spend_retry():
             return True
         else:
-            call.error_type = type(error).__name__
+            call.error_type = error_types.EXECUTION
             call.fail(Value.error(task_error(error, call.name)))
         return False
 

@@ -378,9 +378,12 @@ class RayEngine(Engine, ReferenceOwner):
     ) -> bytes:
         """Create a placement group without waiting for its resources; return its id."""
         selectors = labels if any(labels) else None
-        group = self._ray.util.placement_group(
-            bundles, strategy=strategy, name=name, lifetime=lifetime, bundle_label_selector=selectors
-        )
+        try:
+            group = self._ray.util.placement_group(
+                bundles, strategy=strategy, name=name, lifetime=lifetime, bundle_label_selector=selectors
+            )
+        except self._theirs.RayError as error:  # for example, the name is taken
+            raise translated(error) from None
         id: bytes = group.id.binary()
         return id
 

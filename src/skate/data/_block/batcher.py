@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from skate.data._block import tables
 
+_BATCHES_PER_CHUNK = 4  # of shorter chunks, a copy with one chunk is made
+
 Slice = tuple[pa.Table, int, int]  # a block, and the first and last row of a slice of it, exclusive
 
 
@@ -46,7 +48,7 @@ def _batch_slices(blocks: Iterable[pa.Table], batch_size: int | None, drop_last:
         return
     waiting: deque[pa.Table] = deque()
     waiting_rows = 0
-    for block in blocks:
+    for block in _with_long_chunks(blocks, batch_size):
         start = 0
         if waiting:
             start = min(batch_size - waiting_rows, block.num_rows)
@@ -57,9 +59,6 @@ def _batch_slices(blocks: Iterable[pa.Table], batch_size: int | None, drop_last:
             yield tables.concat(list(waiting)), 0, batch_size
             waiting.clear()
             waiting_rows = 0
-        if block.num_rows - start >= batch_size:
-            # Slicing a table of many chunks visits each chunk: combine them once instead of for every batch.
-            block = tables.combine(block)
         while block.num_rows - start >= batch_size:
             yield block, start, start + batch_size
             start += batch_size
@@ -68,6 +67,22 @@ def _batch_slices(blocks: Iterable[pa.Table], batch_size: int | None, drop_last:
             waiting_rows = block.num_rows - start
     if waiting and not drop_last:
         yield tables.concat(list(waiting)), 0, waiting_rows
+
+
+def _with_long_chunks(blocks: Iterable[pa.Table], batch_size: int) -> Iterator[pa.Table]:
+    """Yield the rows of blocks in tables with one chunk per column: slicing a table visits each of its chunks.
+
+    A block is divided between its chunks, which copies nothing. If many batches would have rows of several chunks, or a
+    block is smaller than a batch, the chunks are combined.
+    """
+    for block in blocks:
+        chunks = sum(column.num_chunks for column in block.columns)
+        if chunks <= block.num_columns or block.num_rows < batch_size:
+            yield block
+        elif chunks * _BATCHES_PER_CHUNK * batch_size > block.num_rows:
+            yield tables.combine(block)
+        else:
+            yield from (pa.Table.from_batches([part]) for part in block.to_batches())
 
 
 def shuffle_batches(

@@ -171,24 +171,32 @@ def slices_to_batches(slices: Iterable[Slice], batch_format: str | None) -> Iter
 
 
 def _slices_to_numpy(slices: Iterable[Slice]) -> Iterator[tuple[int, dict[str, np.ndarray[Any, Any]]]]:
-    """Convert slices to dicts of ndarrays; text in which values repeat is converted once for a block."""
+    """Convert slices to dicts of ndarrays; columns that can be views of one array are converted once for a block."""
     current: pa.Table | None = None
-    texts: dict[str, np.ndarray[Any, Any]] = {}
+    shared: dict[str, np.ndarray[Any, Any]] = {}
     for block, start, stop in slices:
         if block is not current:
             current = block
-            texts = _shared_texts(block) if stop - start < block.num_rows else {}
-            others = block.drop_columns(list(texts)) if texts else block
+            shared = _shared_arrays(block) if stop - start < block.num_rows else {}
+            others = block.drop_columns(list(shared)) if shared else block
+        if len(shared) == block.num_columns and shared:
+            yield stop - start, {name: array[start:stop] for name, array in shared.items()}
+            continue
         batch = to_numpy(tables.slice_rows(others, start, stop))
-        if texts:
+        if shared:
             batch = {
-                name: texts[name][start:stop] if name in texts else batch[name] for name in block.column_names
+                name: shared[name][start:stop] if name in shared else batch[name]
+                for name in block.column_names
             }
         yield stop - start, batch
 
 
-def _shared_texts(block: pa.Table) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the text columns of a block in which values repeat, as ndarrays."""
-    columns = ((name, block.column(name)) for name in block.column_names)
-    found = {name: values.share_text(column.chunk(0)) for name, column in columns if column.num_chunks == 1}
-    return {name: array for name, array in found.items() if array is not None}
+def _shared_arrays(block: pa.Table) -> dict[str, np.ndarray[Any, Any]]:
+    """Return ndarrays of the columns of numbers without nulls, and of text in which values repeat."""
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    for name, column in zip(block.column_names, block.columns, strict=True):
+        if column.num_chunks == 1:
+            array = values.to_shared(column.chunk(0))
+            if array is not None:
+                found[name] = array
+    return found

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skate.data._block import tensors
+from skate.data._block import encodings, tensors
 from skate.data._block.kinds import is_extension, is_list, is_plain_number, is_text
 from skate.data._block.objects import PythonObjectType
 
@@ -73,6 +73,13 @@ def numbers_to_ndarray(chunk: pa.Array) -> npt.NDArray[Any]:
     return array
 
 
+def to_shared(chunk: pa.Array) -> npt.NDArray[Any] | None:
+    """Return an array whose slices are cheaper than conversions of slices of the chunk; None if there is none."""
+    if is_plain_number(chunk.type):
+        return numbers_to_ndarray(chunk) if chunk.null_count == 0 else None
+    return share_text(chunk)
+
+
 def _text_to_ndarray(chunk: pa.Array) -> npt.NDArray[Any]:
     strings = share_text(chunk)
     if strings is None:
@@ -85,6 +92,9 @@ def share_text(chunk: pa.Array) -> npt.NDArray[Any] | None:
 
     To find equal values costs less than half of creating a string for each.
     """
+    known = encodings.find_strings(chunk)
+    if known is not None:
+        return known
     if len(chunk) < _MIN_ROWS_FOR_SHARING or chunk.type not in _SHARED_TYPES:
         return None
     sample = chunk.slice(0, _SAMPLE_ROWS)

@@ -9,7 +9,7 @@ from skate.data._exec.items import fetch_rows
 from skate.data._exec.operator_stats import OperatorStats
 from skate.data._exec.operators import Values
 from skate.data._execution import Execution
-from skate.data._plan import estimates, nodes, relational
+from skate.data._plan import estimates, nodes, placement, relational
 from skate.data._plan.optimizer import optimize
 from skate.data.context import DataContext
 
@@ -46,6 +46,8 @@ def explain_plan(node: nodes.Node, context: DataContext) -> str:
     size = estimates.source_bytes(better)
     if size is not None and size <= context.small_plan_bytes:
         where = "in this process"
+    elif placement.is_short_stream(better, context):
+        where = "on workers, or in this process if it is iterated over and short"
     elif relational.runs_on_threads(better, context):
         where = "on threads of this process"
     else:

@@ -259,6 +259,10 @@ class ParquetDatasource(FileBasedDatasource):
                 return self
         return self._replace(_at_once=True) if decoding.can_decode(schema) else self
 
+    def in_parallel(self) -> ParquetDatasource:
+        """Return a datasource that decodes the columns of a row group in parallel."""
+        return self._replace(_use_threads=True)  # type: ignore[no-any-return]
+
     @property
     def reads_at_once(self) -> bool:
         """Whether all rows form a single block."""

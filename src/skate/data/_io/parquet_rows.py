@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from skate.data._block import tables, tensors
+from skate.data._block import encodings, tables, tensors
 from skate.data._io import pickled_columns
 from skate.data._io.balancing import DEFAULT_BLOCK_BYTES
 
@@ -66,7 +66,7 @@ def _decode_chunk(chunk: pa.DictionaryArray) -> Iterator[pa.Array]:
     longest = pc.max(pc.binary_length(chunk.dictionary)).as_py() or 1
     rows = max(1, _MAX_TEXT_BYTES // longest)
     for start in range(0, len(chunk), rows):
-        yield chunk.slice(start, rows).cast(pa.string())
+        yield encodings.decode(chunk.slice(start, rows))
 
 
 def pieces(

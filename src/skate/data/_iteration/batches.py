@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
@@ -14,6 +15,8 @@ from skate.data._block import batcher, batches, rows
 from skate.data._exec.interruption import Interrupted, Interruption
 
 T = TypeVar("T")
+# To hand a batch over from one thread to another takes about a tenth of this time.
+_HANDOVER_SECONDS = 0.0005
 _ROW_NUMBER = "skate: number of the row"
 
 
@@ -68,8 +71,10 @@ def iter_block_batches(
         )
         pairs = (_with_rows(block, batch_format, numbers) for block in cut)
     else:
-        slices = batcher.batch_slices(blocks, batch_size, drop_last=drop_last)
+        slices = _Slices(batcher.batch_slices(blocks, batch_size, drop_last=drop_last))
         pairs = batches.slices_to_batches(slices, batch_format)
+        if finish is None and prefetch > 0:
+            return _prefetch_groups(pairs, slices, prefetch, counted)
 
     def prepare(rows: Any, batch: Any) -> Any:
         if finish is not None:
@@ -78,6 +83,45 @@ def iter_block_batches(
 
     prepared = (prepare(*pair) for pair in pairs)
     return prepared if prefetch <= 0 else prefetch_values(prepared, prefetch)
+
+
+class _Slices:
+    """Iterates over slices of blocks.
+
+    Attributes:
+        ends_block: The next slice needs another block, for which the iteration may have to wait.
+    """
+
+    def __init__(self, slices: Iterator[batcher.Slice]) -> None:
+        self._slices = slices
+        self.ends_block = False
+
+    def __iter__(self) -> Iterator[batcher.Slice]:
+        for block, start, stop in self._slices:
+            self.ends_block = 2 * stop - start > block.num_rows
+            yield block, start, stop
+
+
+def _prefetch_groups(
+    pairs: Iterator[tuple[Any, Any]], slices: _Slices, prefetch: int, counted: bool
+) -> Iterator[Any]:
+    """Yield batches, which a thread prefetches; it hands over those together that take little time to create."""
+
+    def groups() -> Iterator[list[Any]]:
+        group: list[Any] = []
+        begun = time.perf_counter()
+        for pair in pairs:
+            group.append(pair if counted else pair[1])
+            # An incomplete group must not wait for a block.
+            if slices.ends_block or time.perf_counter() - begun > _HANDOVER_SECONDS:
+                yield group
+                group = []
+                begun = time.perf_counter()
+        if group:
+            yield group
+
+    for group in prefetch_values(groups(), prefetch):
+        yield from group
 
 
 def _with_rows(block: pa.Table, batch_format: str | None, numbers: bool) -> tuple[Any, Any]:

@@ -63,14 +63,19 @@ def with_fast_readers(node: nodes.Node, below_barrier: bool = False) -> nodes.No
     return nodes.map_inputs(node, partial(with_fast_readers, below_barrier=below_barrier))
 
 
+def has_own_reader(node: nodes.Read) -> bool:
+    """Return whether a source is read without user code, by readers that release the interpreter lock."""
+    source = node.source
+    return (
+        type(source).__module__ in _SOURCES
+        and getattr(source, "_block_udf", None) is None
+        and node.compute.runs_anywhere()
+    )
+
+
 def _is_relational(node: nodes.Node) -> bool:
     if isinstance(node, nodes.Read):
-        source = node.source
-        return (
-            type(source).__module__ in _SOURCES
-            and getattr(source, "_block_udf", None) is None
-            and node.compute.runs_anywhere()
-        )
+        return has_own_reader(node)
     if isinstance(node, nodes.Project):
         return node.compute.runs_anywhere() and all(map(_is_ours, node.expressions))
     if isinstance(node, nodes.Filter):

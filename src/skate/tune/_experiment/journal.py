@@ -13,6 +13,7 @@ import logging
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,6 +52,8 @@ class Journal:
             self._lock.close()
             raise
         self._pending = False
+        self._thread = ThreadPoolExecutor(1, "skate-journal")  # it starts with the first sync
+        self._sync: Future[None] | None = None
 
     def append(self, record: Record) -> None:
         """Append a record; `commit` makes it durable."""
@@ -61,12 +64,32 @@ class Journal:
         """Flush all appended records to the operating system, so that they survive the end of this process."""
         self._file.flush()
 
-    def commit(self) -> None:
-        """Wait until all appended records are on disk, so that they survive a crash of the machine."""
+    def start_commit(self) -> None:
+        """Start to write all appended records to the disk, unless an earlier start has not ended.
+
+        Raises:
+            OSError: The records of the earlier start could not be written.
+        """
+        if self._sync is not None and not self._sync.done():
+            return
+        self._wait_for_sync()
         if self._pending:
             self._file.flush()
-            getattr(os, "fdatasync", os.fsync)(self._file.fileno())  # macOS has only fsync
             self._pending = False
+            self._sync = self._thread.submit(_sync, self._file.fileno())
+
+    def commit(self) -> None:
+        """Wait until all appended records are on disk, so that they survive a crash of the machine."""
+        self._wait_for_sync()
+        if self._pending:
+            self._file.flush()
+            _sync(self._file.fileno())
+            self._pending = False
+
+    def _wait_for_sync(self) -> None:
+        sync, self._sync = self._sync, None
+        if sync is not None:
+            sync.result()
 
     @property
     def size(self) -> int:
@@ -75,6 +98,7 @@ class Journal:
 
     def compact(self, records: Iterable[Record]) -> None:
         """Replace all records atomically: a program that is killed leaves either the old records or the new ones."""
+        self._wait_for_sync()
         new = self.path.with_suffix(".new")
         with new.open("wb") as file:
             for record in records:
@@ -91,6 +115,7 @@ class Journal:
         """Start an empty file. A file with records is kept under another name."""
         if not self.size:
             return
+        self._wait_for_sync()
         self._file.close()
         number = 1
         while (old := self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}")).exists():
@@ -103,6 +128,7 @@ class Journal:
         try:
             self.commit()
         finally:
+            self._thread.shutdown()
             self._file.close()
             self._lock.close()
 
@@ -196,6 +222,10 @@ def lock(path: Path, experiment: str) -> IO[str]:
     file.write(str(os.getpid()))
     file.flush()
     return file
+
+
+def _sync(descriptor: int) -> None:
+    getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has only fsync
 
 
 def _sync_folder(folder: Path) -> None:

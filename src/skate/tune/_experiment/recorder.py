@@ -88,7 +88,7 @@ class Recorder:
             self._uploader.start()
 
     def step(self, state: Callable[[], dict[str, Any]] | None) -> None:
-        """Flush the records of a step to the operating system; at intervals, sync the disk and save the state.
+        """Flush the records of a step to the operating system; at intervals, start a sync and save the state.
 
         Args:
             state: Returns the state of the search; None if another experiment stores it.
@@ -98,7 +98,7 @@ class Recorder:
             self._request_upload(self._uploader)
         now = time.monotonic()
         if now - self._last_sync >= SYNC_INTERVAL_S:
-            self._journal.commit()
+            self._journal.start_commit()
             self._last_sync = now
         if state is not None and now >= self._next_state:
             self.save_state(state)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextvars
+import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
 
 from skate._api import tracing
 
 _Function = Callable[[], None]
+
+_SWITCH_INTERVAL_S = 0.0005
 
 
 class FunctionThread:
@@ -31,3 +35,19 @@ def _run_all(functions: SimpleQueue[_Function | None]) -> None:
     while (function := functions.get()) is not None:
         contextvars.Context().run(function)
         del function  # with all that it refers to, while the next one is awaited
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    """Let this thread run soon after each system call, although a function keeps the interpreter busy.
+
+    By default, a thread waits five milliseconds for a busy one, which is half of a short trial.
+    """
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(min(usual, _SWITCH_INTERVAL_S))
+    changed = sys.getswitchinterval()
+    try:
+        yield
+    finally:
+        if sys.getswitchinterval() == changed:  # otherwise the function has set its own
+            sys.setswitchinterval(usual)

@@ -84,19 +84,24 @@ class TrialSession:
             self._checkpoint = self._store.open(self.assignment.checkpoint)
         return self._checkpoint
 
-    def step(self) -> Step:
+    def step(self, at_start: Callable[[], None]) -> Step:
         """Let the function run until it reports or ends.
+
+        Args:
+            at_start: Called once, while the function runs its first step.
 
         Raises:
             BaseException: The exception of the function.
         """
-        with self._condition:
-            self._may_run = True
-            if self._started:
+        if self._started:
+            with self._condition:
+                self._may_run = True
                 self._condition.notify_all()
-            else:
-                self._started = True
-                self._thread.run(self._run)
+        else:
+            self._started = self._may_run = True
+            self._thread.run(self._run)
+            at_start()
+        with self._condition:
             self._condition.wait_for(lambda: self._report is not None or self._ended)
             report, self._report = self._report, None
         if self._ended:

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from skate.air._json import as_json
+from skate.tune._workers.function_thread import switching_often
 from skate.tune._workers.messages import Assignment, Report, WorkerSettings
 from skate.tune.error import TuneError
 from skate.tune.result import DONE, EXPERIMENT_TAG, EXPR_PARAM_FILE, EXPR_RESULT_FILE, TRIAL_ID
 
 _JSON = json.JSONEncoder(default=as_json)
+_MODE = 0o666  # less the umask, as `open` creates files
 
 
 class TrialFolderNotFoundError(TuneError):
@@ -74,18 +76,37 @@ class TrialFiles:
             EXPERIMENT_TAG: assignment.experiment_tag,
             "config": config,
         }
+        self._params = _JSON.encode(config) if settings.writes_params else None
         self._held: Mapping[str, Any] | None = None
+        self._results: int | None = None  # the descriptor of the file of results, if `create` has opened it
         if settings.storage is not None:
             os.makedirs(self._folder, exist_ok=True)  # on another node than the driver's
         # Otherwise the worker does not create the folder: if the nodes share no storage, there would be two folders.
         try:
-            if settings.writes_params:
-                with open(f"{self._folder}/{EXPR_PARAM_FILE}", "w", encoding="utf-8") as file:
-                    file.write(_JSON.encode(config))
-            else:
-                os.stat(self._folder)
+            os.stat(self._folder)
         except FileNotFoundError:
             raise TrialFolderNotFoundError(assignment.trial_name, self._folder, platform.node()) from None
+
+    def create(self) -> None:
+        """Write the configuration, and create the file of results.
+
+        Creating files takes longer than everything else that a worker does between two short trials, so it does so
+        while the function of the trial runs.
+        """
+        with switching_often():
+            # Both files are created before one is written, because creating a file is what takes time.
+            params = None
+            if self._params is not None:
+                params = _open(f"{self._folder}/{EXPR_PARAM_FILE}", os.O_TRUNC)
+            try:
+                self._results = self._open_results()
+            finally:
+                if params is not None:
+                    assert self._params is not None
+                    _write_and_close(params, self._params)
+
+    def _open_results(self) -> int:
+        return _open(f"{self._folder}/{EXPR_RESULT_FILE}", os.O_APPEND)
 
     def hold(self, report: Report) -> None:
         """Keep a result until `write`."""
@@ -97,6 +118,31 @@ class TrialFiles:
     def write(self, *, is_last: bool) -> None:
         """Write the result that is held, if there is one."""
         held, self._held = self._held, None
-        if held is not None:
-            with open(f"{self._folder}/{EXPR_RESULT_FILE}", "a", encoding="utf-8") as file:
-                file.write(_JSON.encode({**held, DONE: is_last}) + "\n")
+        if held is None:
+            return
+        descriptor, self._results = self._results, None
+        if descriptor is not None and not os.fstat(descriptor).st_nlink:  # the function has deleted the file
+            os.close(descriptor)
+            descriptor = None
+        if descriptor is None:
+            descriptor = self._open_results()
+        _write_and_close(descriptor, _JSON.encode({**held, DONE: is_last}) + "\n")
+
+    def close(self) -> None:
+        """Close the file of results, if it is open."""
+        descriptor, self._results = self._results, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _open(path: str, flag: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | flag, _MODE)
+
+
+def _write_and_close(descriptor: int, text: str) -> None:
+    try:
+        left = memoryview(text.encode())
+        while left:
+            left = left[os.write(descriptor, left) :]
+    finally:
+        os.close(descriptor)

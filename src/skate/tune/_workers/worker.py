@@ -102,26 +102,30 @@ class TrialWorker:
 
             config, shown = receive(assignment.config, assignment.objects)
             assignment = replace(assignment, config=config, objects=None)
-        self._files = TrialFiles(assignment, self._settings, shown)
+        files = self._files = TrialFiles(assignment, self._settings, shown)
         if self._changes_folder:
             os.chdir(assignment.folder)
         if self._settings.log_to_file is not None:
             self._output = TrialOutput(assignment.folder, self._settings.log_to_file)
         try:
-            self._run = self._create_run(assignment)
+            self._run = self._create_run(assignment, files)
         except BaseException:
-            self._close_output()
+            self._close()
             raise
         return self.step()
 
-    def _create_run(self, assignment: Assignment) -> _Run:
+    def _create_run(self, assignment: Assignment, files: TrialFiles) -> _Run:
         if is_trainable_class(self._trainable):
+            files.create()
             kept, self._kept = self._kept, None
             return _ClassRun(self._trainable, assignment, self._settings, self._resources, kept)
         session = TrialSession(self._trainable, assignment, self._settings, self._resources, self._thread)
-        return _FunctionRun(session, self._constants)
+        return _FunctionRun(session, self._constants, files)
 
-    def _close_output(self) -> None:
+    def _close(self) -> None:
+        """Close the files of the trial."""
+        if self._files is not None:
+            self._files.close()
         output, self._output = self._output, None
         if output is not None:
             output.close()
@@ -142,7 +146,7 @@ class TrialWorker:
             self._run = None
             if isinstance(run, _FunctionRun):
                 run.stop()  # the function has ended, unless a file could not be written
-            self._close_output()
+            self._close()
             raise
         if step.done:
             self._end()
@@ -188,12 +192,13 @@ class TrialWorker:
                 return True
             return run.stop()
         finally:
-            self._close_output()
+            self._close()
 
 
 class _FunctionRun:
-    def __init__(self, session: TrialSession, constants: dict[str, Any]) -> None:
+    def __init__(self, session: TrialSession, constants: dict[str, Any], files: TrialFiles) -> None:
         self._session = session
+        self._files = files
         self._constants = constants
         self._iteration = session.assignment.iteration
         self._total = session.assignment.time_total_s
@@ -201,7 +206,7 @@ class _FunctionRun:
         self._begun = self._last = time.monotonic()
 
     def step(self) -> Step:
-        step = self._session.step()
+        step = self._session.step(self._files.create)
         if step.report is None:
             return step
         return Step(Report(self._filled(step.report.metrics), step.report.checkpoint), step.done)

@@ -85,7 +85,7 @@ def _actors(engine: Engine) -> list[StateSchema]:
             death_cause=_death_cause(row),
             is_detached=row["is_detached"],
             placement_group_id=_hex(row["placement_group_id"]),
-            repr_name="",
+            repr_name=row["repr_name"],
             num_restarts=row["num_restarts"],
             call_site=sites.get(row["actor_id"]),
             label_selector=row.get("label_selector") or {},

@@ -12,6 +12,7 @@ from skate._engine.local.state.deadlocks import (
     REPORT_TIMEOUT_S,
     STARVATION_TIMEOUT_S,
 )
+from skate._engine.local.state.wait_graph import OBJECT, PROCESS, WaitGraph
 from skate._engine.local.wire import messages as m
 from tests.engine.local.state.world import Process, Worker, World, result
 
@@ -358,6 +359,31 @@ def test_waiting_for_the_end_of_a_long_chain_is_no_fault(world: World) -> None:
     worker.block(result(last), task=task)
     look(world)
     assert told(worker) == []
+
+
+def test_of_many_objects_only_those_before_one_in_the_making_are_described(world: World) -> None:
+    driver = world.driver()
+    template = driver.define(resources={"CPU": 4.0})
+    objects = [result(driver.submit(template)) for _ in range(100)]
+    worker = world.start_worker()
+    driver.stall(*objects)
+    reports = {each.number: each.report(0) for each in (driver, worker)}
+    found = WaitGraph(world.machine, reports, [(PROCESS, driver.number)])
+    assert found.stuck == set()
+    assert not any((OBJECT, id) in found.graph for id in objects)
+
+
+@pytest.mark.parametrize("blocked", [1, 3])
+def test_a_wait_for_two_needs_two_workers_that_run_code(world: World, blocked: int) -> None:
+    driver = world.driver()
+    tasks = [driver.submit() for _ in range(4)]
+    workers = world.start_workers()
+    for worker in workers[:blocked]:
+        worker.block(result(worker.tasks[0]))  # for its own result
+    driver.stall(*map(result, tasks), need=2)
+    reports = {each.number: each.report(0) for each in (driver, *workers)}
+    found = WaitGraph(world.machine, reports, [(PROCESS, driver.number)])
+    assert ((PROCESS, driver.number) in found.stuck) == (blocked == 3)
 
 
 def test_nobody_is_asked_while_nobody_waits(world: World) -> None:

@@ -8,6 +8,7 @@ from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.messages import Question
 from skate.exceptions import (
     ActorPlacementGroupRemoved,
+    RaySystemError,
     TaskPlacementGroupRemoved,
     TaskUnschedulableError,
 )
@@ -93,7 +94,7 @@ def test_a_name_of_a_group_is_taken_once(world: World) -> None:
     group = driver.reserve({"CPU": 1.0}, name="g")
     driver.answered()
     driver.reserve({"CPU": 1.0}, name="g")
-    with pytest.raises(ValueError, match="named 'g' exists already"):
+    with pytest.raises(RaySystemError, match="named 'g' exists already"):
         driver.answered()
     assert driver.ask(Question.GROUP_BY_NAME, text="\ng") == group
     driver.say(m.RemoveGroup(group))

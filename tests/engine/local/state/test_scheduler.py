@@ -7,6 +7,7 @@ import pytest
 from skate._engine.local.state.records import IDLE, LEASED, LEAVING
 from skate._engine.local.state.scheduler import IDLE_WORKER_TIMEOUT_S
 from skate._engine.local.state.starts import KILLED, MAX_START_FAILURES
+from skate._engine.local.state.tasks import MAX_RETRY_DELAY_S
 from skate._engine.local.state.tasks_ahead import MAX_TASKS_AHEAD, RECALL_TIMEOUT_S
 from skate._engine.local.wire import messages as m
 from skate.exceptions import RaySystemError, RuntimeEnvSetupError, WorkerCrashedError
@@ -214,6 +215,7 @@ def test_failures_to_start_count_only_in_a_row(world: World) -> None:
     for _ in range(MAX_START_FAILURES + 1):
         world.fail_to_start()
         world.start_worker().leave()
+        world.pass_time(MAX_RETRY_DELAY_S)
     assert driver.value_of(result(task)) is None
 
 

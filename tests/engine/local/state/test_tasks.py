@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skate._base.object_ref import ERROR, INLINE, SHARED
+from skate._engine.local.state.tasks import MAX_RETRY_DELAY_S, SECOND_RETRY_DELAY_S
 from skate._engine.local.wire import messages as m
 from skate.exceptions import (
     ObjectFreedError,
@@ -239,7 +240,40 @@ def test_a_task_with_endless_retries_is_retried_each_time(world: World) -> None:
     task = driver.submit(max_retries=-1)
     for _ in range(5):
         world.start_worker().leave()
+        world.pass_time(MAX_RETRY_DELAY_S)
     assert world.start_worker().tasks == [task]
+
+
+def test_the_first_retry_is_immediate_and_further_ones_wait_longer_each_time(world: World) -> None:
+    driver = world.driver()
+    task = driver.submit(max_retries=-1)
+    worker = world.start_worker()
+    worker.fail(task, b"first", retry=True)
+    assert worker.tasks == [task]
+    pauses = []
+    for _ in range(7):
+        worker.fail(task, b"another", retry=True)
+        assert worker.tasks == []
+        pauses.append(world.machine.next_tick())
+        world.pass_time(pauses[-1])
+        assert worker.tasks == [task]
+    assert pauses[:3] == pytest.approx(
+        [SECOND_RETRY_DELAY_S, 2 * SECOND_RETRY_DELAY_S, 4 * SECOND_RETRY_DELAY_S]
+    )
+    assert pauses[-1] == pytest.approx(MAX_RETRY_DELAY_S)
+
+
+def test_a_task_that_waits_for_its_retry_can_be_cancelled(world: World) -> None:
+    driver = world.driver()
+    task = driver.submit(max_retries=-1)
+    worker = world.start_worker()
+    for _ in range(2):
+        worker.fail(task, b"again", retry=True)
+    driver.say(m.Cancel(task, False, False))
+    assert isinstance(driver.error_of(result(task)), TaskCancelledError)
+    world.pass_time(MAX_RETRY_DELAY_S)
+    assert worker.tasks == []
+    assert world.unfinished == []
 
 
 def test_an_exception_to_retry_on_uses_up_a_retry(world: World) -> None:

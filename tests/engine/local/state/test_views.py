@@ -49,7 +49,7 @@ def test_tasks_are_shown_in_all_their_states(world: World) -> None:
         "PENDING_ARGS_AVAIL",
     ]
     assert {rows[running]["state"], rows[queued]["state"]} == {"RUNNING"}
-    assert rows[failed]["error_type"] == "ValueError"
+    assert rows[failed]["error_type"] == "TASK_EXECUTION_EXCEPTION"
     assert rows[done]["worker_pid"] == 1000 + first.number
 
 
@@ -59,7 +59,7 @@ def test_each_attempt_of_a_task_is_shown(world: World) -> None:
     world.start_worker().leave()
     rows = [row for row in driver.ask(Question.TASKS) if row["task_id"] == task]
     assert [(row["attempt_number"], row["error_type"]) for row in rows] == [
-        (0, "WorkerCrashedError"),
+        (0, "WORKER_DIED"),
         (1, None),
     ]
 
@@ -219,3 +219,17 @@ def test_why_a_call_is_not_answered_is_told(world: World) -> None:
     assert "actor Counter is PENDING_CREATION" in driver.ask(Question.WHY, subject=call)[0]
     world.start_worker().become()
     assert "actor Counter" in driver.ask(Question.WHY, subject=call)[0]
+
+
+def test_a_constructor_that_never_ran_is_shown_as_failed(world: World) -> None:
+    driver = world.driver()
+    killed, lacking = driver.create(), driver.create(needs=[result(broken := driver.submit())])
+    driver.say(m.KillActor(killed))
+    world.start_worker().fail(broken)
+    rows = [row for row in driver.ask(Question.TASKS) if row["type"] == "ACTOR_CREATION_TASK"]
+    assert {row["actor_id"]: (row["state"], row["error_type"]) for row in rows} == {
+        killed: ("FAILED", "ACTOR_DIED"),
+        lacking: ("FAILED", "TASK_EXECUTION_EXCEPTION"),
+    }
+    assert len(rows) == 2
+    assert "killed by `ray.kill`" in rows_by(rows, "actor_id")[killed]["error_message"]

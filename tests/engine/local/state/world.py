@@ -385,7 +385,11 @@ class Worker(Process):
         """Raise from a task."""
         self._take(task)
         failed = m.Result(ERROR, error)
-        self.say(m.Done(task, [failed], self.world.now, 1.0, retry=retry, failed="ValueError", **more))
+        self.say(
+            m.Done(
+                task, [failed], self.world.now, 1.0, retry=retry, failed="TASK_EXECUTION_EXCEPTION", **more
+            )
+        )
 
     def hand_back(self, *tasks: bytes) -> None:
         """Give back tasks that were not started."""

@@ -97,6 +97,15 @@ def pack_path(path: Path, cache: Cache, excludes: Sequence[str] = (), *, parent:
     return f"{SCHEME}{key}/{next(folder.iterdir()).name}"
 
 
+def find_package(uri: str, cache_dir: Path) -> Path | None:
+    """Return the file of a package in the cache, or None for the URI of anything else."""
+    if not uri.startswith(SCHEME):
+        return None
+    key, _, name = uri.removeprefix(SCHEME).partition("/")
+    folder = Cache(cache_dir).find("packages", key)
+    return None if folder is None or not name else folder / name
+
+
 def working_directory(location: str, cache: Cache, excludes: Sequence[str] = ()) -> Path:
     """Return a directory with the unpacked contents of a path or URI."""
     if _is_local(location):
@@ -168,14 +177,13 @@ class _Fetched:
     def __enter__(self) -> Path:
         location = self._location
         if location.startswith(SCHEME):
-            key, _, name = location.removeprefix(SCHEME).partition("/")
-            folder = self._cache.find("packages", key)
-            if folder is None or not name or not (folder / name).is_file():
+            file = find_package(location, self._cache.root)
+            if file is None or not file.is_file():
                 raise RuntimeEnvSetupError(
                     f"The package {location} is not in {self._cache.root}. Start the job again to pack its files "
                     "again."
                 )
-            return folder / name
+            return file
         if location.startswith("file://"):
             return archives.local_path(location)
         folder = self._cache.root / "downloads"
@@ -221,9 +229,10 @@ def _install_wheel(wheel: Path, target: Path, env: Mapping[str, str], deadline: 
         # Most wheels in runtime environments only contain code; pip would unpack them more slowly.
         archives.unpack(wheel, target)
         return
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    # pip would look for conflicts in the base environment, which takes seconds.
+    options = ["--disable-pip-version-check", "--no-input", "--no-warn-conflicts"]
     run_command(
-        [*command, "--target", str(target), str(wheel)],
+        [sys.executable, "-m", "pip", "install", *options, "--target", str(target), str(wheel)],
         what=f"Installing {wheel.name}",
         deadline=deadline,
         env=env,

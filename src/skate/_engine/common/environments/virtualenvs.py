@@ -117,8 +117,10 @@ def _install_with_pip(
     deadline: Deadline,
 ) -> None:
     _ensure_pip(python, settings.get("pip_version"), env, deadline)
-    options = settings.get("pip_install_options", ())
-    _pip(python, ["install", "--no-input", *options, "-r", str(requirements)], env, folder, deadline)
+    # Without a search for conflicts in the base environment, which takes seconds: `pip_check` asks for one, and nobody
+    # reads what pip says of a successful installation.
+    options = ["--no-input", "--no-warn-conflicts", *settings.get("pip_install_options", ())]
+    _pip(python, ["install", *options, "-r", str(requirements)], env, folder, deadline)
     if settings.get("pip_check"):
         _pip(python, ["check"], env, folder, deadline)
 

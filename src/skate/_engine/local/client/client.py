@@ -132,7 +132,8 @@ class Client(CallbackOwner):
         shared = [r for r in references if r._state == SHARED]
         if len(shared) > 1:
             self.mappings.locate(shared)
-        return [self.value_of(reference) for reference in references]
+        # Without a call of `value_of` for each small value: the last worker is idle until all of them are loaded.
+        return [loads(r._data) if r._state == INLINE else self.value_of(r) for r in references]
 
     def check(self, references: Sequence[ObjectRef[Any]], *, several: bool = False) -> None:
         """Raise if a reference belongs to another session."""

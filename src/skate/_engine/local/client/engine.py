@@ -122,7 +122,7 @@ class LocalEngine(Engine):
             parent = self.stray_parent()
         refs: Returns
         if count == 1 or count == m.DYNAMIC:
-            refs = client.references.new_reference(task + b"\x01\0\0\0")
+            refs = client.references.new_reference(task + ids.FIRST_INDEX)
         elif count == m.STREAMING:
             refs = ObjectRefGenerator(TaskStream(client, task, window, client.channel.send))
         elif count == 0:
@@ -289,7 +289,7 @@ class LocalEngine(Engine):
         every: list[ObjectRef[Any]]
         stream = None
         if count == 1 or count == m.DYNAMIC:
-            refs = client.references.own_reference(task + b"\x01\0\0\0")
+            refs = client.references.own_reference(task + ids.FIRST_INDEX)
             every = [refs]
         elif count == m.STREAMING:
             stream = TaskStream(client, task, window, link.report)

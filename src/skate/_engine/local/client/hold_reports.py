@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -10,9 +11,9 @@ from typing import Any
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.interrupts import critical
 
-DROPPED_BATCH_SIZE = (
-    32  # dropped references that travel with the next message; a message for each would cost too much
-)
+# Dropped references that travel with the next message; a message for each would cost too much.
+DROPPED_BATCH_SIZE = 32
+MAX_RELEASED = 500  # dropped references in one message: the node is not to be busy with one for long
 
 
 class HoldReports:
@@ -38,16 +39,17 @@ class HoldReports:
         with self.lock:
             self._post_holds(post)
 
-    def post_all(self, post: Callable[[Any], None]) -> None:
-        """Post new holds, then releases."""
+    def post_all(self, post: Callable[[Any], None]) -> bool:
+        """Post new holds, then releases; return whether all dropped references have been reported."""
         with self.lock:
             self._post_holds(post)
             gone = _take_all(self.unpinned)
             if gone:
                 post(m.Unpin(gone))
-            released = _take_keys(self.dropped)
+            released = _take_keys(self.dropped, MAX_RELEASED)
             if released:
                 post(m.Release(released))
+            return len(released) < MAX_RELEASED
 
     def _post_holds(self, post: Callable[[Any], None]) -> None:
         holds = _take_keys(self.holds)
@@ -66,10 +68,10 @@ def _take_all(queue: deque[bytes]) -> list[bytes]:
     return taken
 
 
-def _take_keys(table: dict[bytes, None]) -> list[bytes]:
-    """Empty a table that the garbage collector may fill at the same time."""
-    taken = []
-    while table:
+def _take_keys(table: dict[bytes, None], most: int = sys.maxsize) -> list[bytes]:
+    """Remove and return keys of a table that the garbage collector may fill at the same time."""
+    taken: list[bytes] = []
+    while table and len(taken) < most:
         try:
             taken.append(table.popitem()[0])
         except KeyError:  # another thread took the last one

@@ -75,7 +75,8 @@ class RequestChannel:
         if self.closed:
             return
         if reports.dropped or reports.unpinned or reports.holds:
-            reports.post_all(self._post)
+            while not reports.post_all(self._post):
+                self.hub.flush(self.node)
         self.hub.flush(self.node)
 
     def ask(self, question: m.Question, subject: bytes = b"", text: str = "") -> Any:

@@ -170,10 +170,10 @@ def monitor_settings(given: Mapping[str, Any] | None) -> dict[str, float]:
     return found
 
 
-def start_node(config: dict[str, Any]) -> NodeProcess:
-    """Start a node as a child process, connected by a socket pair."""
+def start_node(config: dict[str, Any], temp_dir: str | None = None) -> NodeProcess:
+    """Start a node as a child process, connected by a socket pair; `temp_dir` is for the files of its session."""
     fill_standard_streams()
-    session = sessions.create()
+    session = sessions.create(temp_dir)
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     life, held = os.pipe()
     try:
@@ -238,13 +238,14 @@ def start(
     runtime_env: dict[str, Any],
     log_to_driver: bool,
     metadata: dict[str, Any],
+    temp_dir: str | None = None,
 ) -> LocalDriver:
     """Start a private node with the configuration from `node_config`, and attach to it."""
     extra = {"log_to_driver": log_to_driver, "metadata": metadata}
     node = None
     try:
         with held_back():  # an interrupted import may leave msgspec in a state in which it crashes
-            node = start_node(config)
+            node = start_node(config, temp_dir)
             from skate._engine.local.driver import driver
         return driver.attach(node, namespace, runtime_env, extra)
     except BaseException:

@@ -32,6 +32,9 @@ from skate._engine.local.wire.unix_sockets import bind
 # The node creates several records for each task, and cycles are rare: with Python's default threshold, garbage
 # collection took a twelfth of the state machine's time.
 COLLECTION_THRESHOLD = 50_000
+# Bytes received from a process at a time, about 300 tasks: a driver that submits thousands must not keep the node from
+# the workers that have finished theirs.
+MAX_RECEIVED = 1 << 15
 FLUSH_TIMEOUT_S = 5.0  # for the last messages to processes that do not read
 
 _IN = system.READ
@@ -128,7 +131,7 @@ class Node:
 
     def _read(self, connection: Connection, now: float) -> None:
         try:
-            messages = connection.receive()
+            messages = connection.receive(MAX_RECEIVED)
         except Closed:
             self._closed(connection, now)
             return
@@ -136,11 +139,7 @@ class Node:
         if number is None:
             self._introduced(connection, messages, now)
             return
-        handle = self.machine.handle
-        peers = self.machine.peers
-        for message in messages:
-            if number in peers:  # else it has said goodbye, and this is from another of its threads
-                handle(number, message, now)
+        self.machine.handle_all(number, messages, now)
 
     def _act(self) -> None:
         """Execute the decisions of the machine."""

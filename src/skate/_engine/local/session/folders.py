@@ -89,10 +89,14 @@ def python_version() -> str:
     return "{}.{}.{}".format(*sys.version_info[:3])
 
 
-def create() -> Session:
-    """Create the folders of a new session, claimed until this process and its node have closed `claims`."""
+def create(base: str | None = None) -> Session:
+    """Create the folders of a new session, claimed until this process and its node have closed `claims`.
+
+    Args:
+        base: The folder for its files, instead of the one for temporary files.
+    """
     name = f"{PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
-    here, memory = root(), shm_root()
+    here, memory = root(base), shm_root()
     folder, claim = folders.make(here, name)
     made = Session(folder, os.path.join(folder, "shm"), (claim,))
     try:
@@ -170,7 +174,7 @@ def sweep() -> None:
 
 
 def _home_of(path: str) -> str:
-    """Return the session folder of any folder of a session; SKATE_TMPDIR may have been different."""
+    """Return the session folder of any folder of a session; SKATE_TMPDIR or `_temp_dir` may have been different."""
     try:
         return os.readlink(os.path.join(path, HOME))
     except OSError:

@@ -113,22 +113,29 @@ class Actors:
         self._machine.tasks.record(task, state, message.seconds, peer, message.failed)
         if message.results[0].state == ERROR:
             peer.killed = exits.CONSTRUCTOR
-            self.creation_failed(actor, message.results[0].data)
+            self.creation_failed(actor, message.results[0].data, recorded=True)
             return
         actor.state = ALIVE
+        actor.repr = message.repr
         actor.incarnation += 1
         if actor.options.max_restarts == 0:
             self._machine.tasks.forget(task)
             actor.creation = None
         self._announce(actor)
 
-    def creation_failed(self, actor: Actor, error: bytes) -> None:
+    def creation_failed(
+        self, actor: Actor, error: bytes, failed: str | None = None, *, recorded: bool = False
+    ) -> None:
         """Fail the creation of an actor, and notify its callers of the reason.
 
-        `error` may contain classes of the user, which only callers can unpickle, never the node.
+        Args:
+            actor: The actor.
+            error: The error. It may contain classes of the user, which only callers can unpickle, never the node.
+            failed: Its description in the history of tasks, if the node cannot read the error.
+            recorded: Whether the history has this attempt of the constructor.
         """
         actor.no_restart = True
-        self._die(actor, error, "creation failed")
+        self._die(actor, error, "creation failed", failed=failed, recorded=recorded)
 
     def did_not_start(self, actor: Actor, peer: Peer, code: int | None, lines: list[str]) -> None:
         """Fail an actor whose worker processes ended before they were ready."""
@@ -254,9 +261,19 @@ class Actors:
             over_memory=over_memory,
         )
 
-    def _die(self, actor: Actor, error: bytes, reason: str, *, kill: bool = True) -> None:
+    def _die(
+        self,
+        actor: Actor,
+        error: bytes,
+        reason: str,
+        *,
+        kill: bool = True,
+        failed: str | None = None,
+        recorded: bool = False,
+    ) -> None:
         if actor.state is DEAD:
             return
+        constructed = recorded or actor.state is ALIVE
         actor.state = DEAD
         actor.error = error
         actor.reason = reason
@@ -272,6 +289,9 @@ class Actors:
             if task.worker is not None:
                 task.worker.tasks.pop(task.id, None)
             task.state = FAILED
+            if not constructed:
+                text = failures.describe(error) if failed is None else failed
+                self._machine.tasks.record(task, FAILED, 0.0, task.worker, text)
             self._machine.tasks.forget(task)
         worker = actor.worker
         if worker is not None and kill:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from skate._base import ids
+from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED
 from skate._engine.common import failures
 from skate._engine.local.state.records import Object, Task
@@ -35,11 +37,12 @@ class Directory:
         obj = self.objects.get(id)
         if obj is None:
             obj = self.objects[id] = Object(id, owner)
+            obj.waiters = [owner]
         else:  # another process mentioned it before its owner
             obj.made = True
             obj.owner = owner
+            _add_waiter(obj, owner)
         obj.holders.add(owner)
-        obj.waiters.append(owner)
         peer = self._machine.peers.get(owner)
         if peer is not None:
             peer.holds.add(id)
@@ -114,9 +117,9 @@ class Directory:
             for number in waiters:
                 if number in peers:
                     self._send(number, ready)
-            obj.waiters = []
+            obj.waiters = None
         if obj.wanting:  # requested before it was ready
-            wanting, obj.wanting = obj.wanting, []
+            wanting, obj.wanting = obj.wanting, ()
             for number in wanting:
                 if number in self._machine.peers:
                     self._machine.store.pin(number, [obj.id])
@@ -133,8 +136,8 @@ class Directory:
         settled = self._settled
         while settled:  # not recursive, because an error may pass through a long chain of tasks
             obj = settled.pop()
-            dependents, obj.dependents = obj.dependents, []
-            for task in dependents:
+            dependents, obj.dependents = obj.dependents, None
+            for task in dependents or ():
                 self._machine.tasks.dependency_ready(task, obj)
         self._notifying = False
 
@@ -167,10 +170,12 @@ class Directory:
                 peer.holds.discard(id)
             obj = self.objects.get(id)
             if obj is not None:
-                obj.holders.discard(source)
-                if not obj.holders:
-                    self.maybe_free(obj)
-                elif len(obj.holders) == 1:
+                holders = obj.holders
+                holders.discard(source)
+                if not holders:
+                    if obj.internal <= 0 and not obj.dependents:
+                        self.free(obj)
+                elif len(holders) == 1:
                     self._machine.actors.handle_dropped(obj)
 
     def hold_inside(self, wanted: list[bytes]) -> None:
@@ -178,7 +183,7 @@ class Directory:
         for id in wanted:
             self.find(id).internal += 1
 
-    def release_inside(self, dropped: list[bytes]) -> None:
+    def release_inside(self, dropped: Sequence[bytes]) -> None:
         """Remove a hold of a task's arguments on these objects."""
         for id in dropped:
             obj = self.objects.get(id)
@@ -196,6 +201,9 @@ class Directory:
 
     def free(self, obj: Object) -> None:
         """Remove the object, and release the objects that it contains."""
+        if not (obj.contains or obj.segment or obj.state == SHARED or obj.id.startswith(CREATION)):
+            self.objects.pop(obj.id, None)  # most objects are small values
+            return
         stack = [obj]
         while stack:  # not recursive, because a chain of objects may be long
             gone = stack.pop()
@@ -230,7 +238,7 @@ class Directory:
         for id in wanted:
             obj = self.find(id)
             if obj.state == PENDING:
-                obj.waiters.append(source)
+                _add_waiter(obj, source)
             else:
                 self._send(source, m.Ready(id, obj.state, obj.data))
 
@@ -239,6 +247,8 @@ class Directory:
         obj = self.find(id)
         obj.internal += 1
         if obj.state == PENDING:
+            if obj.dependents is None:
+                obj.dependents = []
             obj.dependents.append(task)
             return True
         return False
@@ -278,3 +288,10 @@ class Directory:
             obj.made = True
             self.fail(obj, failures.object_lost(id))
             self.maybe_free(obj)
+
+
+def _add_waiter(obj: Object, number: int) -> None:
+    if obj.waiters is None:
+        obj.waiters = [number]
+    else:
+        obj.waiters.append(number)

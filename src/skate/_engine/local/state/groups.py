@@ -29,7 +29,7 @@ class Groups:
         machine = self._machine
         if message.name and self.find(message.name, message.namespace) is not None:
             taken = failures.group_name_taken(message.name, message.namespace)
-            machine.refuse(source, message.request, failures.value_error(taken))
+            machine.refuse(source, message.request, failures.as_error(taken))
             return
         group = Group(message.group, message.bundles, message.strategy, machine.peers[source].job)
         group.created = machine.now

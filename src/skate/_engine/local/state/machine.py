@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from skate._base import ids
@@ -80,6 +80,15 @@ class Machine:
         """Handle one message of a process, or of the node process itself."""
         self.now = now
         self._handlers[type(message)](source, message)
+
+    def handle_all(self, source: int, messages: Sequence[Any], now: float) -> None:
+        """Handle messages of a process up to its goodbye: later ones are from other threads of it."""
+        self.now = now
+        handlers, peers = self._handlers, self.peers
+        for message in messages:
+            if source not in peers:
+                return
+            handlers[type(message)](source, message)
 
     def settle(self) -> None:
         """Schedule the work that the handled messages made possible."""
@@ -335,7 +344,7 @@ class Machine:
             if result.state != SHARED and not result.contains:
                 continue  # the caller keeps it private, or registers it once its reference leaves the process
             obj = directory.declare(ids.object_id(reply.task, index), caller)
-            obj.waiters = [number for number in obj.waiters if number != caller]
+            obj.waiters = [number for number in obj.waiters or () if number != caller]
             directory.fulfil(obj, result, source)
         if message.item:
             self.send(caller, m.CallItem(reply.task, message.item, reply.results[0], message.limited))

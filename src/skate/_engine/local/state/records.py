@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from skate._base.accelerators import DEVICE_VARIABLES
 from skate._engine.common.feasibility import add_requests
@@ -156,18 +157,28 @@ class Task:
         "started", "state", "template", "unresolved", "worker",
     )  # fmt: skip
 
-    def __init__(self, id: bytes, template: Template, owner: int, sequence: int, created: float) -> None:
+    def __init__(
+        self,
+        id: bytes,
+        template: Template,
+        owner: int,
+        sequence: int,
+        created: float,
+        args: bytes = b"",
+        parent: bytes = b"",
+        depth: int = 0,
+    ) -> None:
         self.id = id
         self.template = template
         self.owner = owner
         self.sequence = sequence
         self.created = created
-        self.args = b""
+        self.args = args
         self.args_object = b""
-        self.dependencies: list[tuple[int | str, bytes]] = []
-        self.contains: list[bytes] = []
-        self.parent = b""
-        self.depth = 0
+        self.dependencies: Sequence[tuple[int | str, bytes]] = ()
+        self.contains: Sequence[bytes] = ()
+        self.parent = parent
+        self.depth = depth
         self.unresolved = 0
         self.state = WAITING
         self.worker: Peer | None = None
@@ -182,7 +193,10 @@ class Task:
 
 
 class Object:
-    """An object of the session: its holders, and its value or the location of that."""
+    """An object of the session: its holders, and its value or the location of that.
+
+    A node may have millions of these, so the containers that most of them do not need are created on demand.
+    """
 
     __slots__ = (
         "contains", "data", "dependents", "holders", "id", "internal", "loading", "made", "owner", "pinned",
@@ -196,15 +210,15 @@ class Object:
         self.data = b""
         self.segment = ""
         self.size = 0
-        self.contains: list[bytes] = []
+        self.contains: Sequence[bytes] = ()
         self.holders: set[int] = set()
         self.internal = 0  # holds of tasks' arguments and of objects that contain it
-        self.waiters: list[int] = []  # processes to notify when it is ready
-        self.dependents: list[Task] = []
+        self.waiters: list[int] | None = None  # processes to notify when it is ready
+        self.dependents: list[Task] | None = None  # tasks that wait for it
         self.pinned = 0  # number of mappings of its segment
         self.spilled = False  # a copy is on disk
         self.loading = False  # being spilled or restored
-        self.wanting: list[int] = []  # processes that wait until it is in memory
+        self.wanting: Sequence[int] = ()  # processes that wait until it is in memory
         self.made = True  # False: its id is known, but its owner has not registered it
 
 
@@ -212,8 +226,8 @@ class Actor:
     """An actor, and the data to create it again."""
 
     __slots__ = (
-        "class_name", "created", "creation", "ended", "error", "handle", "id", "incarnation", "job",
-        "no_restart", "options", "owner", "pid", "reason", "restarts", "state", "template", "watchers", "worker",
+        "class_name", "created", "creation", "ended", "error", "handle", "id", "incarnation", "job", "no_restart",
+        "options", "owner", "pid", "reason", "repr", "restarts", "state", "template", "watchers", "worker",
     )  # fmt: skip
 
     def __init__(self, id: bytes, options: ActorOptions, owner: int, job: bytes, handle: bytes) -> None:
@@ -233,6 +247,7 @@ class Actor:
         self.error = b""
         self.reason = ""
         self.class_name = ""
+        self.repr = ""
         self.pid = 0
         self.created = 0.0
         self.ended = 0.0

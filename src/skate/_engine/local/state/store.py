@@ -238,7 +238,7 @@ class Store:
             obj = directory.find(id)
             if obj.state == PENDING:
                 # A caller of an actor may know an object before the node does.
-                obj.wanting.append(source)
+                obj.wanting = [*obj.wanting, source]
                 obj.internal += 1
             elif obj.state != SHARED:
                 error = obj.data if obj.state == ERROR else failures.object_lost(id)
@@ -247,7 +247,7 @@ class Store:
             elif obj.segment and not obj.loading:
                 self._locate(source, obj)
             else:
-                obj.wanting.append(source)
+                obj.wanting = [*obj.wanting, source]
                 if not obj.loading:
                     self._restore(obj)
 
@@ -267,7 +267,7 @@ class Store:
     def _locate_on_disk(self, obj: Object) -> None:
         """Let the readers of a spilled object map its copy on disk, because shared memory is full."""
         obj.loading = False
-        wanting, obj.wanting = obj.wanting, []
+        wanting, obj.wanting = obj.wanting, ()
         for source in wanting:
             self._locate(source, obj, segments.on_disk(obj.id.hex()))
 
@@ -390,7 +390,7 @@ class Store:
         return sorted(found, key=lambda row: -row[1])[:MAX_NAMED_PROCESSES]
 
     def _refuse_readers(self, obj: Object, error: bytes) -> None:
-        wanting, obj.wanting = obj.wanting, []
+        wanting, obj.wanting = obj.wanting, ()
         for number in wanting:
             if number in self._machine.peers:
                 self._send(number, m.Located(obj.id, error=error))
@@ -419,7 +419,7 @@ class Store:
                 self._resident.pop(id, None)
                 self.spilled_bytes += size
                 self._delete(segment)
-            wanting, obj.wanting = obj.wanting, []
+            wanting, obj.wanting = obj.wanting, ()
             for source in wanting:
                 self._locate(source, obj)
         self._disk_failed = bool(error)
@@ -451,7 +451,7 @@ class Store:
             obj.segment = segment
             self.restored_bytes += self._sizes[segment]
             self._resident[id] = obj
-            wanting, obj.wanting = obj.wanting, []
+            wanting, obj.wanting = obj.wanting, ()
             for source in wanting:
                 self._locate(source, obj)
         self._progress()

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 
 from skate._base import ids
 from skate._base.object_ref import ERROR
-from skate._engine.common import failures
+from skate._engine.common import error_types, failures
 from skate._engine.common.states import FAILED, FINISHED, QUEUED, RUNNING, TASK_HISTORY, WAITING
 from skate._engine.local.session.task_progress import run_id
 from skate._engine.local.state import exits
-from skate._engine.local.state.records import HOST, FinishedTask, Object, Peer, Task
+from skate._engine.local.state.records import HOST, FinishedTask, Object, Peer, Task, Template
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
+# Seconds before a task is retried once more; the first retry is immediate, and the delay doubles from the second on.
+SECOND_RETRY_DELAY_S = 0.05
+MAX_RETRY_DELAY_S = 1.0
 FIRST_OOM_DELAY_S = 1.0  # seconds before a task that was ended for its memory is retried; doubles each time
 MAX_OOM_DELAY_S = 60.0
 
@@ -41,25 +44,26 @@ class Tasks:
         machine = self._machine
         peer = machine.peers[source]
         template = peer.templates[message.template]
-        task = self.new(message.task, template, source)
-        task.args = message.args
-        task.parent = message.parent
-        task.depth = message.depth
+        id, parent = message.task, message.parent
+        self._sequence += 1
+        task = self.table[id] = Task(
+            id, template, source, self._sequence, machine.now, message.args, parent, message.depth
+        )
         count = template.spec.num_returns
         declare = machine.directory.declare
         if count == 1:
-            declare(task.id + b"\x01\0\0\0", source)
+            declare(id + ids.FIRST_INDEX, source)
         elif count == m.DYNAMIC:
             declare(ids.object_id(task.id, 1), source)
         else:
             for index in range(1, count + 1):
                 declare(ids.object_id(task.id, index), source)
-        if task.parent:
-            parent = self.table.get(task.parent)
-            if parent is not None:
-                if parent.children is None:
-                    parent.children = []
-                parent.children.append(task.id)
+        if parent:
+            submitter = self.table.get(parent)
+            if submitter is not None:
+                if submitter.children is None:
+                    submitter.children = []
+                submitter.children.append(id)
         if message.dependencies or message.contains or message.args_object:
             self.add_arguments(task, message.dependencies, message.contains, message.args_object)
             if task.state is not WAITING:
@@ -67,13 +71,12 @@ class Tasks:
         if template.impossible:
             self.fail(task, failures.unschedulable(template.spec.name, template.impossible))
         elif not task.unresolved:
-            self.enqueue(task)
+            machine.scheduler.enqueue(task)
 
-    def new(self, id: bytes, template: object, owner: int) -> Task:
+    def new(self, id: bytes, template: Template, owner: int) -> Task:
         """Create the record of a task."""
         self._sequence += 1
-        task = Task(id, template, owner, self._sequence, self._machine.now)  # type: ignore[arg-type]
-        self.table[id] = task
+        task = self.table[id] = Task(id, template, owner, self._sequence, self._machine.now)
         return task
 
     def add_arguments(
@@ -115,16 +118,15 @@ class Tasks:
             self.enqueue(task)
 
     def _fail_with_dependency(self, task: Task, obj: Object) -> None:
+        # Not the text of the error, which may need the modules of the user to be read.
+        failed = f"{error_types.EXECUTION}\nThe task did not run: its argument {obj.id.hex()} is an error."
         if task.actor is not None:
-            self._machine.actors.creation_failed(task.actor, obj.data)
+            self._machine.actors.creation_failed(task.actor, obj.data, failed)
         else:
-            # Not the text of the error, which may need the modules of the user to be read.
-            failed = f"RayTaskError\nThe task did not run: its argument {obj.id.hex()} is an error."
             self.fail(task, obj.data, failed)
 
     def enqueue(self, task: Task) -> None:
         """Queue a task whose arguments are ready."""
-        task.state = QUEUED
         self._machine.scheduler.enqueue(task)
 
     # ------------------------------------------------------------ results
@@ -159,8 +161,7 @@ class Tasks:
         directory = self._machine.directory
         objects = directory.objects
         id = task.id
-        streaming = task.template.spec.num_returns == m.STREAMING
-        if streaming:
+        if task.template.spec.num_returns == m.STREAMING:
             # A generator ends with its count; an error is one last item, after all items that an earlier attempt may
             # have made.
             if results:
@@ -169,9 +170,15 @@ class Tasks:
                 count += 1
                 self._make_item(task, count, result, source)
             self._end_stream(task, count)
+        elif len(results) == 1 == task.template.spec.num_returns:
+            obj = objects.get(id + ids.FIRST_INDEX)
+            if obj is None:
+                directory.discard(results[0].segment, source)
+            else:
+                directory.fulfil(obj, results[0], source)
         else:
             for index, result in enumerate(results, 1):
-                obj = objects.get(id + index.to_bytes(4, "little"))
+                obj = objects.get(ids.object_id(id, index))
                 if obj is None:
                     directory.discard(result.segment, source)
                 else:
@@ -200,14 +207,14 @@ class Tasks:
         """Release the objects that the arguments of a task refer to."""
         directory = self._machine.directory
         if task.dependencies:
-            dependencies, task.dependencies = task.dependencies, []
+            dependencies, task.dependencies = task.dependencies, ()
             for _, id in dependencies:
                 obj = directory.objects.get(id)
-                if obj is not None and task in obj.dependents:
+                if obj is not None and obj.dependents and task in obj.dependents:
                     obj.dependents.remove(task)
             directory.release_inside([id for _, id in dependencies])
         if task.contains:
-            contains, task.contains = task.contains, []
+            contains, task.contains = task.contains, ()
             directory.release_inside(contains)
         if task.args_object:
             held, task.args_object = task.args_object, b""
@@ -231,8 +238,18 @@ class Tasks:
         self._machine.job_may_be_over(task.template.cls.job)
 
     def _again(self, task: Task) -> None:
+        """Retry a task: at once, and after that with a growing delay, in which what makes it fail may pass."""
         task.attempt += 1
-        self.requeue(task)
+        retries = task.attempt - self.memory_retries.get(task.id, 0)
+        if retries < 2:
+            self.requeue(task)
+        else:
+            self._delay(task, min(MAX_RETRY_DELAY_S, SECOND_RETRY_DELAY_S * 2 ** min(retries - 2, 10)))
+
+    def _delay(self, task: Task, seconds: float) -> None:
+        task.worker = None
+        task.state = QUEUED
+        self._delayed.append((self._machine.now + seconds, task))
 
     def requeue(self, task: Task, *, front: bool = False) -> None:
         """Queue a task again that a worker had, if it can still run."""
@@ -306,7 +323,7 @@ class Tasks:
             elif task.retries_left:
                 if task.retries_left > 0:
                     task.retries_left -= 1
-                self.record(task, FAILED, 0.0, peer, "WorkerCrashedError")
+                self.record(task, FAILED, 0.0, peer, error_types.WORKER_DIED)
                 self._again(task)
             else:
                 name = task.template.spec.name
@@ -318,13 +335,10 @@ class Tasks:
             name = task.template.spec.name
             self.fail(task, failures.out_of_memory(peer.over_memory, name, peer.pid, code, lines))
             return
-        self.record(task, FAILED, 0.0, peer, "OutOfMemoryError")
+        self.record(task, FAILED, 0.0, peer, error_types.OUT_OF_MEMORY)
         count = self.memory_retries[task.id] = self.memory_retries.get(task.id, 0) + 1
         task.attempt += 1
-        task.worker = None
-        task.state = QUEUED
-        delay = min(MAX_OOM_DELAY_S, FIRST_OOM_DELAY_S * 2 ** min(count - 1, 10))
-        self._delayed.append((self._machine.now + delay, task))
+        self._delay(task, min(MAX_OOM_DELAY_S, FIRST_OOM_DELAY_S * 2 ** min(count - 1, 10)))
 
     def tick(self) -> None:
         """Queue the tasks whose delay is over, unless they have ended meanwhile."""

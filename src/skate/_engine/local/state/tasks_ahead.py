@@ -127,10 +127,10 @@ def update_mean(template: Template, seconds: float) -> None:
     else:
         mean = template.mean + (seconds - template.mean) * 0.1
     template.mean = mean
-    if mean >= LONG_TASK_S:
-        template.per_worker = 1
-    elif mean * MAX_TASKS_AHEAD <= WORK_AHEAD_S:
+    if mean * MAX_TASKS_AHEAD <= WORK_AHEAD_S:
         template.per_worker = MAX_TASKS_AHEAD
+    elif mean >= LONG_TASK_S:
+        template.per_worker = 1
     else:
         template.per_worker = 1 + max(1, int(WORK_AHEAD_S / mean))
 

@@ -184,6 +184,7 @@ class Views:
             "runtime_env": spec.environment if spec is not None else "",
             "death_cause": actor.reason + (f": {impossible}" if impossible else ""),
             "address": actor.worker.address if actor.worker is not None else "",
+            "repr_name": actor.repr,
             "start_time": actor.created,
             "end_time": actor.ended,
         }

@@ -25,7 +25,7 @@ remedy for a deadlock, not a way in which it ends by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skate._base import ids
@@ -133,8 +133,14 @@ class WaitGraph:
         on: list[Key] = []
         for wait, _, need, objects in report.waits:
             own = (WAIT, number, wait)
-            self._wait(own, [(OBJECT, id) for id in objects], need)
+            if self._are_made(objects, need):
+                self.graph.add_active(own)
+            else:
+                self._wait(own, [(OBJECT, id) for id in objects], need)
             on.append(own)
+        if self._are_made(report.awaited, 1):
+            self.graph.add_active(key)
+            return
         on += [(OBJECT, id) for id in report.awaited]
         if peer.actor is not None and report.takes_calls:
             on += self._callers(peer.actor)
@@ -176,6 +182,29 @@ class WaitGraph:
         self._wait(key, on)
 
     # ------------------------------------------------------------ objects and tasks
+
+    def _are_made(self, objects: Sequence[bytes], need: int) -> bool:
+        """Return whether active processes run the tasks of at least `need` of these objects.
+
+        A program may wait for a million objects. Usually the first ones are being made, so that the others need not be
+        described.
+        """
+        made = set()
+        for id in objects:
+            if self._is_made(id):
+                made.add(id)
+                if len(made) >= need:
+                    return True
+        return False
+
+    def _is_made(self, id: bytes) -> bool:
+        if id in self._watched or ids.actor_of(id) is not None:
+            return False
+        task = self._machine.tasks.table.get(ids.task_of(id))
+        if task is None or task.state is not RUNNING or task.worker is None:
+            return False
+        report = self._reports.get(task.worker.number)
+        return report is None or self._is_active(task.worker, report)
 
     def _object(self, key: Key, id: bytes) -> None:
         obj = self._machine.directory.objects.get(id)

@@ -12,7 +12,7 @@ import msgspec
 from skate._engine.local.wire.messages import WIRE
 
 _HEADER = struct.Struct("<I")
-_RECEIVE = 1 << 18
+RECEIVE = 1 << 18  # bytes that are received at a time, at most
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[WIRE])
@@ -98,11 +98,15 @@ class Connection:
                 outgoing[0] = memoryview(head)[sent:]
         return True
 
-    def receive(self) -> list[Any]:
-        """Return the complete messages that have arrived; raise Closed at the end, or for invalid data."""
-        scratch = _spare.pop() if _spare else bytearray(_RECEIVE)
+    def receive(self, most: int = RECEIVE) -> list[Any]:
+        """Return the complete messages that have arrived; raise Closed at the end, or for invalid data.
+
+        Args:
+            most: The number of bytes to receive, at most `RECEIVE`.
+        """
+        scratch = _spare.pop() if _spare else bytearray(RECEIVE)
         try:
-            size = self.sock.recv_into(scratch)
+            size = self.sock.recv_into(scratch, most)
             if not size:
                 raise Closed("end of stream")
             return self._decode(memoryview(scratch)[:size])
@@ -120,7 +124,7 @@ class Connection:
         """Return all messages that have arrived from a peer that is gone."""
         messages: list[Any] = []
         try:
-            while chunk := self.sock.recv(_RECEIVE):
+            while chunk := self.sock.recv(RECEIVE):
                 messages += self._decode(memoryview(chunk))
         except (OSError, msgspec.MsgspecError):  # no more data, or invalid data
             return messages

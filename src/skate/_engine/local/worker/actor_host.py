@@ -16,7 +16,8 @@ from skate._base.exports import is_async
 from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
-from skate._engine.common import signals
+from skate._engine.common import error_types, signals
+from skate._engine.common.calls import repr_of_actor
 from skate._engine.common.outcomes import describe_failure, run_without_loop
 from skate._engine.common.traced_calls import traced_method
 from skate._engine.local.client.task_context import TaskContext, current_task
@@ -33,7 +34,7 @@ from skate._engine.local.worker.executors import (
     describe_executors,
     find_groups,
 )
-from skate._engine.local.worker.line_writer import announce_repr
+from skate._engine.local.worker.line_writer import announce_name
 from skate._engine.local.worker.replies import Replies
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class ActorHost:
                 if isinstance(error, SystemExit):
                     exit_process(error)
                 cause = self._runner.task_error(error, name, self.instance, self._message.actor)
-                done.failed = describe_failure(error, cause.traceback_str)
+                done.failed = describe_failure(error_types.EXECUTION, cause.traceback_str)
                 died = exceptions.ActorDiedError(cause, class_name=self.class_name)
                 done.results = [m.Result(ERROR, dumps(died))]
         finally:
@@ -147,9 +148,10 @@ class ActorHost:
             return False
         self._creating = False
         done.seconds = time.time() - done.started
+        done.repr = "" if done.failed else repr_of_actor(self.instance, self.class_name)
         self._client.channel.send(done)
         if not done.failed:
-            announce_repr(self.instance, self.class_name)
+            announce_name(done.repr)
             self._client.channel.hub.add_callback(self._listener.fileno(), self._accept)
         return not done.failed
 
@@ -407,7 +409,7 @@ class ActorHost:
         except asyncio.CancelledError as error:
             if (self._leaving or self._exiting) and not incoming.cancelled:
                 return  # cancelled by the end of the actor
-            failed = "TaskCancelledError"
+            failed = error_types.CANCELLED
             reply.count = self._runner.backpressure.made(call.task)
             reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name, error))
         except BaseException as error:
@@ -449,11 +451,11 @@ class ActorHost:
             exit_process(error)
         if isinstance(error, exceptions.TaskCancelledError) and incoming.cancelled:
             reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name, error))
-            failed = type(error).__name__
+            failed = error_types.CANCELLED
         else:
             cause = self._runner.task_error(error, incoming.name, self.instance, self._message.actor)
             result = m.Result(ERROR, dumps(cause))
-            failed = describe_failure(error, cause.traceback_str)
+            failed = describe_failure(error_types.EXECUTION, cause.traceback_str)
             reply.retry = matches(error, incoming.options["retry"])
             missing = self._runner.backpressure.missing(call.task)
             reply.results = [result] * missing if call.num_returns == m.STREAMING else incoming.fill(result)
@@ -469,20 +471,18 @@ class ActorHost:
         if incoming.cancelled:
             reply.retry = False
         # A cancelled call fails even if the method handled the cancellation.
-        if incoming.cancelled and failed != "TaskCancelledError":
+        if incoming.cancelled and failed != error_types.CANCELLED:
             reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name))
         if leaving:  # even if user code caught the exception of exit_actor()
+            failed = ""  # the call did what it was for
             reply.retry = False
-            reply.results = incoming.fill(self._exit_error())
+            actor = self._message.actor.hex()
+            died = exceptions.ActorDiedError(EXITED, actor_id=actor, class_name=self.class_name)
+            reply.results = incoming.fill(m.Result(ERROR, dumps(died)))
         self._worker.events.add(call.task, incoming.name, incoming.started, time.time(), failed)
         self._replies.reply(incoming, reply, context)
         if leaving:
             self._exit_by_user()
-
-    def _exit_error(self) -> m.Result:
-        actor = self._message.actor.hex()
-        error = exceptions.ActorDiedError(EXITED, actor_id=actor, class_name=self.class_name)
-        return m.Result(ERROR, dumps(error))
 
     def _method(self, name: str) -> Any:
         bound = self._bound.get(name)

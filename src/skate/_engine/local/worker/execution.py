@@ -16,6 +16,7 @@ from skate._base.accelerators import device_variables
 from skate._base.generator import DynamicObjectRefGenerator
 from skate._base.object_ref import ERROR, INLINE, SHARED
 from skate._base.serialization import NO_ARGUMENTS, PLAIN, dumps, loads, serialize
+from skate._engine.common import error_types
 from skate._engine.common.outcomes import (
     ExitRequest,
     check_generator,
@@ -173,7 +174,7 @@ class TaskRunner:
             done.results = [self.cancelled_result(done.task, template.name, error)] * max(
                 1, template.num_returns
             )
-            done.failed = "TaskCancelledError"
+            done.failed = error_types.CANCELLED
             return
         if isinstance(error, SystemExit):
             # The function ends the interpreter: the node detects the end of this worker and reports it.
@@ -183,7 +184,7 @@ class TaskRunner:
                 sys.stderr.write(code + "\n")
             return
         reported = self.task_error(error, template.name)
-        done.failed = describe_failure(error, reported.traceback_str)
+        done.failed = describe_failure(error_types.EXECUTION, reported.traceback_str)
         done.retry = prepared.retries(error)
         count = (
             self.backpressure.missing(done.task)

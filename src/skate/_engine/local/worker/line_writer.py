@@ -5,12 +5,10 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Any
 
 NAME_MARK = (
     "\x01skate-name:"  # prefix of a line that sets the name shown before the later lines of the process
 )
-_LONGEST_NAME = 200
 
 
 class LineWriter(io.TextIOWrapper):
@@ -40,17 +38,9 @@ def end_lines() -> None:
             stream.end_line()
 
 
-def announce_repr(instance: object, class_name: str) -> None:
-    """Show the `repr` of an actor that defines one before the lines that its process prints, as in Ray."""
-    kind: Any = type(instance)
-    if kind.__repr__ is object.__repr__:
-        return
-    try:
-        name = " ".join(repr(instance).split())[:_LONGEST_NAME]
-    except Exception:
-        import logging
-
-        logging.getLogger("skate").exception("__repr__ of %s failed", class_name)
+def announce_name(name: str) -> None:
+    """Show the name of an actor, if it has one, before the lines that its process prints, as in Ray."""
+    if not name:
         return
     sys.stdout.flush()
     os.write(1, f"{NAME_MARK}{name}\n".encode())

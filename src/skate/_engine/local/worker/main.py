@@ -13,7 +13,7 @@ from typing import Any
 
 from skate._base import errors as exceptions
 from skate._base import tracing
-from skate._engine.common import signals
+from skate._engine.common import error_types, signals
 from skate._engine.common.platform import system
 from skate._engine.common.traced_calls import traced_engine
 from skate._engine.local.client.client import Client
@@ -148,7 +148,7 @@ class Worker:
                     break
                 self.runner.backpressure.ended(run.task)
                 self.client.channel.send(
-                    m.Done(run.task, [self.runner.cancelled_result(run.task)], failed="TaskCancelledError")
+                    m.Done(run.task, [self.runner.cancelled_result(run.task)], failed=error_types.CANCELLED)
                 )
                 return
         running = self.running
@@ -263,7 +263,7 @@ class Worker:
         except KeyboardInterrupt:  # cancelled at the moment of its end
             count = max(1, prepared.template.num_returns)
             done = m.Done(
-                run.task, [self.runner.cancelled_result(run.task)] * count, failed="TaskCancelledError"
+                run.task, [self.runner.cancelled_result(run.task)] * count, failed=error_types.CANCELLED
             )
         finally:
             self.running = None

@@ -8,8 +8,10 @@ no processor waits until workers have started.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable
+from types import TracebackType
 
 import pyarrow as pa
 
@@ -24,6 +26,8 @@ from skate.data._exec.worker import produce
 IN_PROCESS_SECONDS = 0.25  # work for this long before considering workers
 SHARE_IN_SESSION = 0.4  # work for this share of that time if a session exists, in which workers start sooner
 MIN_SAVED_SECONDS = 0.5  # time that workers must save, because they have to start and to import Arrow
+MIN_SAVED_IN_SESSION = 0.2  # the same if a session exists
+CHECK_SECONDS = 0.05  # interval of the checks whether a call of user code takes long
 TASK_OVERHEAD_SECONDS = 0.001  # cost of a remote task for this process: many tiny tasks are faster in-process
 
 # Returns the driver for the remaining tasks of a scheduler, given its pending instructions and the begun tasks.
@@ -47,7 +51,7 @@ def saves_time(worked: float, tasks: int, left: int, cpus: float, has_session: b
         return False
     each = worked / max(1, tasks)
     on_workers = each * math.ceil(left / max(1, min(left, int(cpus)))) + TASK_OVERHEAD_SECONDS * left
-    return each * left - on_workers > MIN_SAVED_SECONDS
+    return each * left - on_workers > (MIN_SAVED_IN_SESSION if has_session else MIN_SAVED_SECONDS)
 
 
 class InProcessDriver:
@@ -58,13 +62,20 @@ class InProcessDriver:
         on_made: Called for each block; returns whether to pass it to the scheduler.
         cpus: Number of processors that workers would have.
         start_workers: Starts the driver that takes over if workers save time.
+        during_calls: Consider workers during calls of user code, which must not change what `start_workers` pickles.
 
     Attributes:
         workers: The driver that has taken over.
     """
 
     def __init__(
-        self, scheduler: Scheduler, on_made: OnMade, cpus: float, start_workers: StartWorkers
+        self,
+        scheduler: Scheduler,
+        on_made: OnMade,
+        cpus: float,
+        start_workers: StartWorkers,
+        *,
+        during_calls: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self.workers: WorkerDriver | None = None
@@ -78,6 +89,7 @@ class InProcessDriver:
         self._work_began: float | None = None
         self._ended = 0
         self._error: Exception | None = None
+        self._long_calls = _LongCalls(self._after_user_code) if during_calls else None
         self._queue(scheduler.begin())
         if scheduler.tasks_left:
             # Arrow imports pandas with its first list; tasks would seem to take long otherwise.
@@ -98,6 +110,8 @@ class InProcessDriver:
                 self._work()
                 self._worked += time.perf_counter() - self._work_began
                 self._work_began = None
+        if self._long_calls is not None:
+            self._long_calls.close()
         return None
 
     def _consider_workers(self) -> None:
@@ -108,6 +122,13 @@ class InProcessDriver:
 
     def _after_user_code(self) -> None:
         """Consider workers between two calls of user code; they get a copy of its state, which is consistent now."""
+        if self._long_calls is not None:
+            with self._long_calls.lock:
+                self._consider_safely()
+        else:
+            self._consider_safely()
+
+    def _consider_safely(self) -> None:
         if self._error is None:
             try:
                 self._consider_workers()
@@ -126,6 +147,8 @@ class InProcessDriver:
 
     def close(self) -> None:
         """Close all open tasks."""
+        if self._long_calls is not None:
+            self._long_calls.close()
         if self.workers is not None:
             self.workers.close()
             return
@@ -158,7 +181,11 @@ class InProcessDriver:
         if blocks is None:
             return
         while True:
-            made = next(blocks, None)
+            if self._long_calls is None:
+                made = next(blocks, None)
+            else:
+                with self._long_calls:
+                    made = next(blocks, None)
             if self._error is not None:
                 raise self._error
             if self.workers is not None:
@@ -175,3 +202,46 @@ class InProcessDriver:
         self._open.pop(task, None)
         self._ended += 1
         self._queue(self.scheduler.ended(task))
+
+
+class _LongCalls:
+    """Considers workers in a thread while a block is being created: `with long_calls: next(blocks)`.
+
+    Attributes:
+        lock: Held while workers are considered; outside of the context, they never are.
+    """
+
+    def __init__(self, consider: Callable[[], None]) -> None:
+        self.lock = threading.RLock()
+        self._consider = consider
+        self._changed = threading.Condition(self.lock)
+        self._is_creating = False
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._is_creating = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="skate-data-long-calls", daemon=True)
+                self._thread.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._is_creating = False
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        with self._changed:
+            while not self._changed.wait_for(lambda: self._is_closed, CHECK_SECONDS):
+                if self._is_creating:
+                    self._consider()

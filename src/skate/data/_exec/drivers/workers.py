@@ -34,6 +34,8 @@ from skate.data._exec.worker import (
     with_preloading,
 )
 
+WorkHandles = dict[int, tuple[WorkHandle, Work]]  # the work keeps its id unique
+
 
 class WorkerDriver:
     """Runs the tasks of a scheduler on workers; the consumer takes items from it.
@@ -44,6 +46,7 @@ class WorkerDriver:
         instructions: The first instructions, if the plan has begun in this process.
         spans: The spans of the run, if tracing is on.
         own: The tasks that have begun in the consumer's thread.
+        work_handles: The handles of works that are stored already, by the ids of the works.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class WorkerDriver:
         instructions: list[Instruction] | None = None,
         spans: RunSpans | None = None,
         own: dict[Task, Blocks] | None = None,
+        work_handles: WorkHandles | None = None,
     ) -> None:
         self.scheduler = scheduler
         self._on_made = on_made
@@ -64,7 +68,7 @@ class WorkerDriver:
         self._starting: dict[PoolActor, asyncio.Task[None]] = {}
         self._generators: dict[Task, Any] = {}
         self._resumed: dict[Task, asyncio.Event] = {}
-        self._work_handles: dict[int, tuple[WorkHandle, Work]] = {}
+        self._work_handles = work_handles or {}
         self._functions: dict[tuple[Operator, bool], Any] = {}
         self._own = own or {}
         self._reported: set[Task] = set()  # own tasks with a block that the scheduler has not received yet
@@ -250,7 +254,6 @@ class WorkerDriver:
         """Return the handle of a work; a worker fetches the work only if it has not cached it."""
         found = self._work_handles.get(id(work))
         if found is None:
-            # A reference to the work keeps its id unique.
             found = self._work_handles[id(work)] = put_work(work), work
         return found[0]
 

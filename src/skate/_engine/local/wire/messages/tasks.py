@@ -57,6 +57,7 @@ class Done(Message, tag=14):
     failed: str = ""  # description of the exception (`describe_failure`)
     last: bool = False  # the worker ends now (max_calls)
     count: int = 0  # how many items a generator made
+    repr: str = ""  # of an actor whose class defines it
 
 
 class Item(Message, tag=15):

@@ -1,4 +1,4 @@
-import{c as e,l as t,m as n,o as r}from"./index-BJGv5fmD.js";import{C as i,D as a,a as o,c as s,h as c,i as l,k as u,l as d,n as f,r as p,v as m,x as h}from"./basics-CKX9KWcI.js";import{t as g}from"./jsx-runtime-D--Mv5WS.js";var _=g(),v=`@serve.deployment
+import{c as e,l as t,m as n,o as r}from"./index-DXmUhBNT.js";import{C as i,D as a,a as o,c as s,h as c,i as l,k as u,l as d,n as f,r as p,v as m,x as h}from"./basics-DhEZgphd.js";import{t as g}from"./jsx-runtime-D--Mv5WS.js";var _=g(),v=`@serve.deployment
 class Hello:
     def __call__(self, request):
         return "hello"

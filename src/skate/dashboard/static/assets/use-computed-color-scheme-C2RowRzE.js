@@ -1,0 +1,1 @@
+import{b as e,v as t}from"./index-DXmUhBNT.js";function n(n,r={getInitialValueInEffect:!0}){let i=e(n,r),{colorScheme:a}=t();return a===`auto`?i:a}export{n as t};

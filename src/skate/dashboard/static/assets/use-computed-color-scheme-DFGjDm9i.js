@@ -1,1 +1,0 @@
-import{b as e,v as t}from"./index-BJGv5fmD.js";function n(n,r={getInitialValueInEffect:!0}){let i=e(n,r),{colorScheme:a}=t();return a===`auto`?i:a}export{n as t};
