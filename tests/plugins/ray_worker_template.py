@@ -100,7 +100,8 @@ def _run_worker(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["environment"])
     sys.modules["numpy"].random.seed()  # else all workers draw the same numbers
     script, *_ = sys.argv = request["arguments"]
-    sys.path.insert(0, str(Path(script).parent))
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [str(Path(script).parent), *filter(None, given)]
     runpy.run_path(script, run_name="__main__")
 
 

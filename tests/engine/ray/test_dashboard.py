@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,16 +12,18 @@ import skate
 from skate._api import observer
 from tests.contract.support import eventually
 from tests.dashboard.support import Page, dashboard
-from tests.plugins.ray_clusters import cluster, free_port
+from tests.plugins.ray_clusters import Clusters, free_port
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A cluster with Ray's own dashboard, which Ray Client can reach."""
+def address(clusters: Clusters) -> str:
+    """A cluster with Ray's own dashboard, which Ray Client can reach, and whose workers find the tests."""
     port = free_port()
-    with cluster([{"num_cpus": 2, "ray_client_server_port": port, "include_dashboard": True}]):
-        eventually(lambda: _is_listening(port))  # the server of Ray Client starts last
-        yield f"ray://127.0.0.1:{port}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        clusters.address({"num_cpus": 2, "ray_client_server_port": port, "include_dashboard": True})
+    eventually(lambda: _is_listening(port))  # the server of Ray Client starts last
+    return f"ray://127.0.0.1:{port}"
 
 
 def _is_listening(port: int) -> bool:
@@ -46,7 +47,7 @@ class Counter:
 
 
 async def test_the_pages_show_what_ray_reports(address: str) -> None:
-    skate.init(address, preflight="off", runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}})
+    skate.init(address, preflight="off")
     counter = Counter.options(name="a/b.c").remote()
     assert skate.get([square.remote(3), counter.add.remote()]) == [9, 1]
     waits = oversized.remote()
@@ -63,9 +64,9 @@ async def test_the_pages_show_what_ray_reports(address: str) -> None:
         assert waiting["name"] == "oversized"
         assert "waits for a node with" in (await page.get(f"/state/why/{waiting['id']}"))["lines"][0]
         assert (await page.get("/state/actors/a%2Fb.c"))["class_name"] == "Counter"
-        timeline = await page.get("/state/timeline")
+        timeline = await page.eventually("/state/timeline", lambda data: data["tracks"])
         pids = [track["pid"] for track in timeline["tracks"]]
-        assert len(pids) == len(set(pids)) > 0
+        assert len(pids) == len(set(pids))
         await _is_elsewhere(page)
     skate.cancel(waits)
 
