@@ -454,6 +454,22 @@ def test_importing_skate_is_light() -> None:
     assert HEAVY & set(loaded) == set()
 
 
+def test_a_first_task_imports_neither_a_debugger_nor_tools_for_files(tmp_path: Path) -> None:
+    """Each of these modules imports several others, in the driver and in the template of all workers."""
+    script = tmp_path / "first_task.py"
+    script.write_text(
+        "import sys, skate\n"
+        "modules = skate.remote(lambda: list(sys.modules))\n"
+        "print(*sys.modules, *skate.get(modules.remote()))\n"
+        "print(*sys.modules)\n"
+    )
+    loaded = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert loaded.count("skate") == 3
+    assert {"pathlib", "pdb", "random", "shutil", "tempfile", "urllib"} & set(loaded) == set()
+
+
 def test_the_package_and_its_metadata_agree_on_the_version() -> None:
     skate = importlib.import_module("skate")
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]

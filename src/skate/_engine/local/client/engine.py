@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate._base import errors as exceptions
 from skate._base import ids
@@ -13,7 +13,6 @@ from skate._base.generator import ObjectRefGenerator
 from skate._base.ids import handle_id
 from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
-from skate._base.remote_pdb import Breakpoint
 from skate._base.serialization import dumps, loads
 from skate._engine.abc import (
     ActorDescription,
@@ -43,6 +42,9 @@ from skate._engine.local.client.submission import (
 )
 from skate._engine.local.client.task_context import current_task
 from skate._engine.local.wire import messages as m
+
+if TYPE_CHECKING:
+    from skate._base.remote_pdb import Breakpoint  # which imports pdb
 
 
 class LocalEngine(Engine):

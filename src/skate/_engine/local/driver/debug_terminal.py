@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from skate._base.remote_pdb import Breakpoint, attach
 from skate._engine.common.platform import system
 from skate._engine.local.client.job import has_terminal
 from skate._engine.local.wire import messages as m
@@ -21,7 +20,7 @@ class DebugTerminal:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder  # the session's folder
-        self._stops: deque[Breakpoint] = deque()
+        self._stops: deque[dict[str, Any]] = deque()
         self._lock = threading.RLock()  # a signal handler may interrupt the thread that holds it
         self._thread: threading.Thread | None = None
         self._release: Wakeup | None = None  # setting it ends all attachments of the thread
@@ -29,7 +28,7 @@ class DebugTerminal:
     def stopped(self, message: m.Stopped) -> None:
         """Handle a worker that waits for a debugger. Never blocks."""
         with self._lock:
-            self._stops.append(Breakpoint(**message.breakpoint))  # type: ignore[arg-type]
+            self._stops.append(message.breakpoint)
             if self._thread is None:
                 self._release = system.wakeup()
                 self._thread = threading.Thread(target=self._run, name="skate-debug", daemon=True)
@@ -48,7 +47,10 @@ class DebugTerminal:
                 stop = self._stops.popleft()
             self._attach(stop, release.fileno())
 
-    def _attach(self, stop: Breakpoint, release: int) -> None:
+    def _attach(self, breakpoint: dict[str, Any], release: int) -> None:
+        from skate._base.remote_pdb import Breakpoint, attach  # which imports pdb
+
+        stop = Breakpoint(**breakpoint)
         if not has_terminal():  # for example, the program was moved to the background
             sys.stderr.write(
                 f"Stopped at {stop}. Attach with: skate debug {stop.id} --address {self._folder}\n"
