@@ -156,6 +156,15 @@ def test_a_limit_stops_what_is_upstream() -> None:
     assert running.ended(second) == []
 
 
+def test_a_limit_stops_a_task_whose_block_is_over_the_memory_limit() -> None:
+    running = scheduler(Limit("limit", Read("read", WORK, range(1)), 10), budget=MIB)
+    (only,) = started(running.begin())
+    assert running.made(only, item(rows=10, size=2 * MIB)) == [Cancel(only)]
+    assert not only.paused
+    assert [one.rows for one in taken(running)] == [10]
+    assert running.finished
+
+
 def test_a_limit_of_nothing_reads_nothing() -> None:
     running = scheduler(Limit("limit", Read("read", WORK, range(3)), 0))
     assert started(running.begin()) == []

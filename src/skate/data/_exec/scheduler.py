@@ -111,7 +111,8 @@ class Scheduler:
         task.operator.made(task, item)
         instructions: list[Instruction] = []
         self._move(instructions)
-        task.paused = not task.ended and not self._may_continue(task)
+        goes_on = not task.ended and task.operator not in self._stopped  # a limit may have all its rows now
+        task.paused = goes_on and not self._may_continue(task)
         # The caller has not paused the task yet, so it needs no instruction to resume it.
         return instructions + [each for each in self._advance() if each != Resume(task)]
 
