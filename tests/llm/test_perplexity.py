@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from skate.llm import _perplexity as perplexity
+from skate.llm._engine.linear import has_bfloat16
 from skate.llm._engine.model_files import open_model
 from tests.llm.engine.models import write_model
 
@@ -38,6 +39,15 @@ def test_weights_of_four_bits_change_it_a_little(folder: Path) -> None:
     found = perplexity.compare_perplexity(folder, text="The quick brown fox. " * 20)
     assert found["float32"] != found["int4"]
     assert found["int4"] == pytest.approx(found["float32"], rel=0.5)
+
+
+@pytest.mark.skipif(not has_bfloat16(), reason="this CPU has no instructions for bfloat16")
+def test_products_in_bfloat16_hardly_change_it(folder: Path) -> None:
+    found = perplexity.compare_perplexity(
+        folder, text="The quick brown fox. " * 20, kinds=("float32", "bfloat16")
+    )
+    assert found["float32"] != found["bfloat16"]
+    assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.05)
 
 
 def test_one_token_has_none(folder: Path) -> None:

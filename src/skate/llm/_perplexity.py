@@ -11,21 +11,35 @@ from torch.nn import functional
 
 from skate.llm._engine.attention import AttentionRow, KVCache, PagedAttention
 from skate.llm._engine.decoder import Decoder
-from skate.llm._engine.linear import TransposedLinear, make_int4_head, make_int4_linear
+from skate.llm._engine.linear import (
+    Bfloat16Linear,
+    MakeLinear,
+    TransposedLinear,
+    make_int4_head,
+    make_int4_linear,
+)
 from skate.llm._engine.model_config import read_model_config
 from skate.llm._engine.model_files import ModelFiles, open_model
 from skate.llm._engine.weights import llama_names
 
 _WINDOW = 512  # tokens of which each sees those before it
 _BLOCK = 16
+_MAKE_LINEAR: dict[str, MakeLinear] = {
+    "float32": TransposedLinear,
+    "int4": make_int4_linear,
+    "bfloat16": Bfloat16Linear,
+}
 
 
-def compare_perplexity(model: str | Path, *, text: str | None = None) -> dict[str, float]:
-    """Return the perplexity of a model in float32 and with weights of 4 bits.
+def compare_perplexity(
+    model: str | Path, *, text: str | None = None, kinds: Sequence[str] = ("float32", "int4")
+) -> dict[str, float]:
+    """Return the perplexity of a model on a CPU, for several kinds of matrix products.
 
     Args:
         model: A folder, a GGUF file, or an id on the Hugging Face hub.
         text: The text to predict; a part of Skate's guide by default.
+        kinds: `"float32"`, `"int4"` or `"bfloat16"`.
 
     Raises:
         FileNotFoundError: If a file of the model is missing.
@@ -35,7 +49,7 @@ def compare_perplexity(model: str | Path, *, text: str | None = None) -> dict[st
     tokens = files.tokenizer.encode(guide_text() if text is None else text, add_special_tokens=False)
     if len(tokens) < 2:
         raise ValueError(f"a perplexity needs a text of at least 2 tokens, but this one has {len(tokens)}")
-    return {kind: perplexity(files, tokens, kind) for kind in ("float32", "int4")}
+    return {kind: perplexity(files, tokens, kind) for kind in kinds}
 
 
 def guide_text() -> str:
@@ -49,14 +63,14 @@ def perplexity(files: ModelFiles, tokens: Sequence[int], kind: str) -> float:
     Args:
         files: The model.
         tokens: At least two tokens.
-        kind: `"float32"` or `"int4"`.
+        kind: A kind of matrix product.
     """
     config = read_model_config(files.config)
     window = min(_WINDOW, config.max_position_embeddings)
     decoder = Decoder(
         config,
         dict(llama_names(config.model_type, files.tensors())),
-        make_linear=make_int4_linear if kind == "int4" else TransposedLinear,
+        make_linear=_MAKE_LINEAR[kind],
         make_head=make_int4_head if kind == "int4" else None,
         device=torch.device("cpu"),
         dtype=torch.float32,

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from skate.llm._engine.linear import (
+    Bfloat16Linear,
     DynamicInt4Linear,
     Linear,
     PackedInt4Linear,
     TransposedLinear,
+    has_bfloat16,
     make_int4_head,
     make_int4_linear,
     quantize_int4,
@@ -35,6 +37,32 @@ def test_the_product_of_a_row_does_not_depend_on_the_number_of_rows() -> None:
     whole = linear(ROWS)
     for count in (1, 2, 7, 16):
         torch.testing.assert_close(linear(ROWS[:count]), whole[:count], atol=2e-5, rtol=0)
+
+
+needs_bfloat16 = pytest.mark.skipif(not has_bfloat16(), reason="this CPU has no instructions for bfloat16")
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("bias", [None, BIAS])
+@pytest.mark.parametrize("count", [1, 16, 33])
+def test_a_product_in_bfloat16_is_that_of_rounded_rows_and_weights(
+    count: int, bias: torch.Tensor | None
+) -> None:
+    expected = torch.nn.functional.linear(ROWS[:count].bfloat16().float(), WEIGHT.bfloat16().float(), bias)
+    found = Bfloat16Linear(WEIGHT, bias)(ROWS[:count])
+    assert found.dtype == torch.float32
+    assert relative_error(found, expected) < 0.004  # the product is rounded to bfloat16, too
+
+
+@needs_bfloat16
+@pytest.mark.parametrize(("inputs", "outputs"), [(64, 96), (576, 3072), (1536, 576)])
+def test_the_product_of_a_row_in_bfloat16_is_the_same_among_others(inputs: int, outputs: int) -> None:
+    generator = torch.Generator().manual_seed(4)
+    linear = Bfloat16Linear(torch.randn(outputs, inputs, generator=generator))
+    rows = torch.randn(256, inputs, generator=generator)
+    whole = linear(rows)
+    for first, count in ((0, 1), (3, 1), (5, 2), (9, 7), (17, 16), (40, 31), (64, 48), (100, 140)):
+        assert torch.equal(linear(rows[first : first + count]), whole[first : first + count])
 
 
 @pytest.fixture(params=[DynamicInt4Linear, PackedInt4Linear])

@@ -16,6 +16,7 @@ from skate.llm import (
     EngineDeadError,
     Grammar,
 )
+from skate.llm._engine.linear import has_bfloat16
 from skate.llm._engine.model import TorchEngineConfig
 from skate.llm._engine.model_files import open_model
 from skate.llm._engine.torch_engine import TorchEngine
@@ -207,6 +208,29 @@ async def test_weights_of_four_bits_generate(folder: Path, tmp_path: Path) -> No
     engine = TorchEngine.load(path, {"quantization": "int4", "num_threads": 1})
     alone = await text_of(engine)
     assert (await asyncio.gather(text_of(engine), text_of(engine, "other")))[0] == alone
+    await engine.close()
+
+
+@pytest.mark.skipif(not has_bfloat16(), reason="this CPU has no instructions for bfloat16")
+async def test_products_in_bfloat16_generate_the_same_text_alone_and_among_others(folder: Path) -> None:
+    engine = TorchEngine.load(folder, {"dtype": "bfloat16", "num_threads": 1})
+    assert " in bfloat16, " in engine.describe()
+    alone = await text_of(engine)
+    texts = await asyncio.gather(
+        *(text_of(engine, each) for each in ("a", "other", "third")), text_of(engine)
+    )
+    assert texts[-1] == alone
+    await engine.close()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+async def test_a_type_that_the_cpu_cannot_use_is_reported(
+    folder: Path, dtype: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("skate.llm._engine.model.has_bfloat16", lambda: False)
+    engine = TorchEngine.load(folder, {"dtype": dtype, "device": "cpu"})
+    assert " in float32, " in engine.describe()
+    assert f"dtype='{dtype}' is not used: the engine computes in float32 on this CPU" in caplog.text
     await engine.close()
 
 

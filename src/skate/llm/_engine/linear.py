@@ -14,6 +14,8 @@ Quantization = Literal["int4"]
 _GROUP = 32  # weights that share a scale and an offset
 _OUTPUTS = 16  # `PackedInt4Linear` needs a multiple of that many
 _OUTLIERS = 32  # inputs of the head that are not quantized
+_TILE = 16  # rows that `Bfloat16Linear` computes together
+_MOST_ROWS = 32  # with more rows, oneDNN adds in another order
 
 
 class Linear(Protocol):
@@ -62,6 +64,37 @@ class TransposedLinear:
             torch.mm(rows, self.weight) if self.bias is None else torch.addmm(self.bias, rows, self.weight)
         )
         return product[:1] if single else product
+
+
+class Bfloat16Linear:
+    """A product in bfloat16, of float32 rows, for CPUs that have instructions for it.
+
+    Rows are computed in blocks of 16 or 32, the last of which is padded. Sums of other blocks are rounded differently,
+    so the output of a request would depend on the other requests.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.bfloat16(), _TILE)
+        self.bias = bias
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the product for each row."""
+        count = rows.shape[0]
+        padded = functional.pad(rows.bfloat16(), (0, 0, 0, -count % _TILE))
+        blocks = [self._multiply(block) for block in padded.split(_MOST_ROWS)]
+        product = (blocks[0] if len(blocks) == 1 else torch.cat(blocks))[:count].float()
+        return product if self.bias is None else product + self.bias
+
+    def _multiply(self, rows: torch.Tensor) -> torch.Tensor:
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._weight, None, "none", [], "")
+        return product
+
+
+def has_bfloat16() -> bool:
+    """Return whether this CPU has instructions for products in bfloat16, which others compute slowly."""
+    # ARM's are not used, because nobody has checked that the result of a row is the same among others there.
+    supported: bool = torch.backends.mkldnn.is_available() and torch.cpu._is_avx512_bf16_supported()
+    return supported
 
 
 @dataclass(frozen=True, slots=True)

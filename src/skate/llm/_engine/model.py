@@ -19,10 +19,12 @@ from skate.llm._engine.blocks import BlockPool
 from skate.llm._engine.decoder import Decoder
 from skate.llm._engine.layer_ops import LayerOps, TorchLayerOps
 from skate.llm._engine.linear import (
+    Bfloat16Linear,
     MakeHead,
     MakeLinear,
     PlainLinear,
     TransposedLinear,
+    has_bfloat16,
     make_int4_head,
     make_int4_linear,
 )
@@ -60,7 +62,8 @@ class TorchEngineConfig:
     Args:
         max_model_len: The maximum number of tokens of a prompt and its output; None uses the model's own limit.
         device: `"auto"` is a GPU if there is one, unless the weights have 4 bits.
-        dtype: The type of weights and activations on a GPU; `"auto"` is bfloat16. A CPU computes in float32.
+        dtype: The type of weights and activations on a GPU; `"auto"` is bfloat16. A CPU computes in float32, and with
+            `"bfloat16"` matrix products in bfloat16 if it has instructions for that.
         max_num_seqs: The maximum number of requests that generate at a time; others wait. None is 16 on a CPU and
             256 on a GPU.
         max_num_batched_tokens: The maximum number of tokens that one step computes. A longer prompt is computed in
@@ -156,6 +159,7 @@ class Model:
 
     def __init__(self, files: ModelFiles, settings: TorchEngineConfig) -> None:
         self.device, self.dtype = _choose_device(settings)
+        self.matrix_type = settings.quantization or _matrix_type(self.device, self.dtype, settings.dtype)
         self.config = read_model_config(files.config)
         self.tokenizer = files.tokenizer
         self.adapters: dict[str, Adapter] = {}
@@ -199,7 +203,7 @@ class Model:
         if self.settings.quantization is not None:
             make_linear, make_head = make_int4_linear, make_int4_head
         elif self.device.type == "cpu":
-            make_linear = TransposedLinear
+            make_linear = Bfloat16Linear if self.matrix_type == "bfloat16" else TransposedLinear
         else:
             from skate.llm._engine.gpu_kernels import FusedLayerOps
 
@@ -316,6 +320,16 @@ def _choose_device(settings: TorchEngineConfig) -> tuple[torch.device, torch.dty
     if settings.device == "cpu" or settings.quantization is not None or not torch.cuda.is_available():
         return torch.device("cpu"), torch.float32
     return torch.device("cuda"), _DTYPES.get(settings.dtype, torch.bfloat16)
+
+
+def _matrix_type(device: torch.device, dtype: torch.dtype, wanted: str) -> str:
+    """Return the type of the numbers in matrix products."""
+    if device.type == "cpu" and wanted == "bfloat16" and has_bfloat16():
+        return wanted
+    used = str(dtype).removeprefix("torch.")
+    if wanted not in ("auto", used):
+        _log.warning("dtype=%r is not used: the engine computes in %s on this CPU", wanted, used)
+    return used
 
 
 def _memory_for_cache(device: torch.device, utilization: float) -> int:

@@ -86,12 +86,11 @@ class TorchEngine:
     def describe(self) -> str:
         """Describe the engine in one line."""
         config, pool, device = self._model.config, self._model.scheduler.pool, self._model.device
-        weights = self._model.settings.quantization or str(self._model.dtype).removeprefix("torch.")
         where = f"the CPU with {self._model.num_threads} threads"
         if device.type == "cuda":
             where = torch.cuda.get_device_name(device)
         return (
-            f"torch engine on {where}; {config.model_type} in {weights}, "
+            f"torch engine on {where}; {config.model_type} in {self._model.matrix_type}, "
             f"context of {self.max_model_len} tokens, KV cache of {pool.count * pool.block_size} tokens"
         )
 
