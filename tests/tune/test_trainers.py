@@ -71,6 +71,21 @@ def test_the_config_of_a_trial_is_merged_with_that_of_the_trainer(fit: Fit) -> N
         assert Path(folder, "step").read_text(encoding="utf-8") == "2"
 
 
+def test_nested_dictionaries_of_a_trial_are_merged_with_those_of_the_trainer(fit: Fit) -> None:
+    def function(config: dict[str, Any]) -> None:
+        train.report({"seen": str(config["optimizer"])})
+
+    given = {"optimizer": {"name": "adam", "rates": {"first": 1, "last": 2}}}
+    (result,) = fit(
+        DataParallelTrainer(
+            function, train_loop_config=given, scaling_config=ScalingConfig(num_workers=1)
+        ),
+        {"train_loop_config": {"optimizer": {"rates": {"last": 3}, "momentum": 0}}},
+    )
+    assert result.metrics["seen"] == "{'name': 'adam', 'rates': {'first': 1, 'last': 3}, 'momentum': 0}"
+    assert given == {"optimizer": {"name": "adam", "rates": {"first": 1, "last": 2}}}
+
+
 def test_as_many_trials_run_as_have_room_for_their_workers(fit: Fit) -> None:
     running: list[int] = []
 
