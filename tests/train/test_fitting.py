@@ -215,11 +215,31 @@ def test_a_checkpoint_outside_of_the_runs_folder_is_refused(
             delete_local_checkpoint_after_upload=False,
         )
 
-    with pytest.raises(WorkerGroupError, match=rf"{elsewhere} \(local\), and the run's folder is") as raised:
+    with pytest.raises(WorkerGroupError, match="outside the experiment directory") as raised:
         fit(function, 1)
     assert isinstance(raised.value.worker_failures[0], ValueError)
     assert read(Result.from_path(tmp_path / "runs" / "run").checkpoint, "step") == "0"
     assert elsewhere.is_dir()
+
+
+def test_a_checkpoint_that_stays_where_it_is_may_be_written_by_another_worker(fit: Fit) -> None:
+    def function() -> None:
+        storage = train.get_context().get_storage()
+        rank = train.get_context().get_world_rank()
+        if rank == 0:
+            barrier()  # after the report of rank 1
+            in_the_run("shared")
+        train.report(
+            {"rank": rank},
+            Checkpoint(storage.build_checkpoint_path_from_name("shared")),
+            checkpoint_upload_mode=train.CheckpointUploadMode.NO_UPLOAD,
+        )
+        if rank == 1:
+            barrier()
+
+    result = fit(function, 2)
+    assert result.metrics == {"rank": 0}
+    assert read(result.checkpoint, "model") == "shared"
 
 
 def test_a_run_in_this_process_may_refer_to_checkpoints_that_are_elsewhere(

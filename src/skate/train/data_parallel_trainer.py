@@ -74,7 +74,11 @@ class DataParallelTrainer:
 
     _trial: TrialInfo | None = None  # set by Tune, for a run that belongs to a trial
     _saves_checkpoints = False  # true for a trainer that trains without a function of the user's
-    _searchable: tuple[str, ...] = ("train_loop_config", "scaling_config", "datasets")  # arguments, by attribute
+    _searchable: tuple[str, ...] = (
+        "train_loop_config",
+        "scaling_config",
+        "datasets",
+    )  # arguments, by attribute
 
     def __init__(
         self,

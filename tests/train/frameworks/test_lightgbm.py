@@ -146,7 +146,9 @@ def test_trials_change_the_parameters_of_a_trainer_without_a_function(
         assert int(model.params["max_depth"]) == result.config["params"]["max_depth"]
         assert model.params["objective"] == "binary"  # of the trainer
     assert sorted(result.config["params"]["max_depth"] for result in results) == [2, 4]
-    with pytest.raises(ValueError, match=r"may have label_column, params, .*not 'param'\. Did you mean 'params'"):
+    with pytest.raises(
+        ValueError, match=r"may have label_column, params, .*not 'param'\. Did you mean 'params'"
+    ):
         tune.Tuner(trainer, param_space={"param": {}})
 
 
