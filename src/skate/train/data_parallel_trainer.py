@@ -219,7 +219,7 @@ class DataParallelTrainer:
     def restore(
         cls,
         path: str | os.PathLike[str],
-        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any] | None = None,
         train_loop_config: dict[str, Any] | None = None,
         storage_filesystem: Any = None,
         **options: Any,
@@ -228,7 +228,8 @@ class DataParallelTrainer:
 
         Args:
             path: The run's folder.
-            train_loop_per_worker: The training function.
+            train_loop_per_worker: The training function, which is not stored with the run; None for a trainer that
+                trains without one.
             train_loop_config: The argument of the training function; that of the earlier run if not given.
             storage_filesystem: The filesystem of the path; determined by the path if not given.
             **options: Further arguments of the trainer.
@@ -250,7 +251,7 @@ class DataParallelTrainer:
         run_config = run_config or RunConfig()
         run_config.storage_path, run_config.name, run_config.storage_filesystem = folder, name, filesystem
         return cls(
-            train_loop_per_worker,
+            train_loop_per_worker,  # type: ignore[arg-type]  # the constructor rejects None where it needs a function
             train_loop_config=train_loop_config if train_loop_config is not None else record.config or None,
             run_config=run_config,
             **options,

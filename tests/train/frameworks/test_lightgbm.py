@@ -126,6 +126,20 @@ def test_a_run_without_a_function_goes_on_where_another_ended_and_knows_categori
     assert set(second.metrics) == {"train-binary_logloss", "valid-binary_logloss"}
 
 
+def test_a_run_without_a_function_is_restored_without_one(fit: Callable[..., Result]) -> None:
+    first = fit(label_column="target", params=PARAMS, num_boost_round=2)
+    second = LightGBMTrainer.restore(
+        first.path,
+        label_column="target",
+        params=PARAMS,
+        num_boost_round=3,
+        scaling_config=ScalingConfig(num_workers=1),
+        datasets={"train": skate.data.from_pandas(table())},
+    ).fit()
+    assert second.path == first.path
+    assert LightGBMTrainer.get_model(second.checkpoint).current_iteration() == 3
+
+
 def test_trials_change_the_parameters_of_a_trainer_without_a_function(
     run_config: Callable[..., RunConfig],
 ) -> None:
