@@ -22,6 +22,7 @@ from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, UserCal
 from skate.train._run import requests
 from skate.train._workers import group
 from skate.train.collective import barrier, broadcast_from_rank_zero
+from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.contract.support import Log, eventually
 from tests.train.checkpoints import next_step, read, write_checkpoint
 from tests.train.processes import wait_for
@@ -215,11 +216,39 @@ def test_a_checkpoint_outside_of_the_runs_folder_is_refused(
             delete_local_checkpoint_after_upload=False,
         )
 
-    with pytest.raises(WorkerGroupError, match=rf"{elsewhere} \(local\), and the run's folder is") as raised:
+    with pytest.raises(WorkerGroupError, match="outside the experiment directory") as raised:
         fit(function, 1)
     assert isinstance(raised.value.worker_failures[0], ValueError)
     assert read(Result.from_path(tmp_path / "runs" / "run").checkpoint, "step") == "0"
     assert elsewhere.is_dir()
+
+
+def test_restoring_a_run_needs_its_folder_and_its_training_function(fit: Fit, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Invalid restore path"):
+        DataParallelTrainer.restore(tmp_path)
+    result = fit(lambda: train.report({"step": 1}), 1)
+    with pytest.raises(TypeError, match=r"`train_loop_per_worker` must be a function .*, got None"):
+        DataParallelTrainer.restore(result.path)
+
+
+def test_a_checkpoint_that_stays_where_it_is_may_be_written_by_another_worker(fit: Fit) -> None:
+    def function() -> None:
+        storage = train.get_context().get_storage()
+        rank = train.get_context().get_world_rank()
+        if rank == 0:
+            barrier()  # after the report of rank 1
+            in_the_run("shared")
+        train.report(
+            {"rank": rank},
+            Checkpoint(storage.build_checkpoint_path_from_name("shared")),
+            checkpoint_upload_mode=train.CheckpointUploadMode.NO_UPLOAD,
+        )
+        if rank == 1:
+            barrier()
+
+    result = fit(function, 2)
+    assert result.metrics == {"rank": 0}
+    assert read(result.checkpoint, "model") == "shared"
 
 
 def test_a_run_in_this_process_may_refer_to_checkpoints_that_are_elsewhere(

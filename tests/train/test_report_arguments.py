@@ -173,6 +173,43 @@ def test_a_checkpoint_that_its_upload_function_writes_need_not_be_there_before(
     assert read(fit_here(function).checkpoint, "state") == "written"
 
 
+def test_an_upload_function_must_return_a_checkpoint(
+    fit_here: Callable[[Callable[[], Any]], Result],
+) -> None:
+    def function() -> None:
+        upload: Any = lambda given, name: None  # noqa: E731
+        train.report({}, checkpoint=write_checkpoint(state="kept"), checkpoint_upload_fn=upload)
+
+    with pytest.raises(
+        WorkerGroupError, match=r"must return the skate\.train\.Checkpoint .*, got None"
+    ) as raised:
+        fit_here(function)
+    assert isinstance(raised.value.worker_failures[0], ValueError)
+
+
+@pytest.mark.parametrize("mode", [CheckpointUploadMode.SYNC, CheckpointUploadMode.ASYNC])
+def test_a_checkpoint_that_contains_the_run_is_not_deleted(
+    fit_here: Callable[[Callable[[], Any]], Result], tmp_path: Path, mode: CheckpointUploadMode
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    containing = [tmp_path, tmp_path / "runs", tmp_path / "runs" / "run", tmp_path / "link" / "runs"]
+
+    def function() -> None:
+        for folder in containing:
+            with pytest.raises(
+                ValueError, match=r"experiment directory .* is contained within the checkpoint"
+            ):
+                train.report(
+                    {},
+                    checkpoint=Checkpoint(folder),
+                    checkpoint_upload_mode=mode,
+                    delete_local_checkpoint_after_upload=True,
+                )
+        train.report({"mistakes": len(containing)})
+
+    assert fit_here(function).metrics == {"mistakes": len(containing)}
+
+
 def test_a_worker_fails_with_the_mistake(fit: Callable[..., Result], engine: Any) -> None:
     def function() -> None:
         train.report({"step": 0}, checkpoint=Checkpoint("/nowhere/at/all"))

@@ -21,12 +21,14 @@ from skate.train import (
     ReportedCheckpointStatus,
     Result,
     RunConfig,
+    ScalingConfig,
     ValidationConfig,
     ValidationTaskConfig,
     WorkerGroupError,
     get_all_reported_checkpoints,
 )
 from skate.train._run import validations
+from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.train.checkpoints import read, write_checkpoint
 from tests.train.processes import die, wait_for
 
@@ -56,6 +58,31 @@ def test_what_a_validation_finds_is_added_to_the_metrics(fit: Fit) -> None:
     found = [metrics for _, metrics in result.best_checkpoints or []]
     assert found == [{"step": 0, "double": 0}, {"step": 1}, {"step": 2, "double": 4}]
     assert result.get_best_checkpoint("double", "max") == result.checkpoint
+
+
+def test_a_validation_may_be_a_run_that_reports_no_checkpoint_of_its_own(fit: Fit, tmp_path: Path) -> None:
+    def evaluate(config: dict[str, Any]) -> None:
+        storage = train.get_context().get_storage()
+        train.report(
+            double(config["checkpoint"]),
+            checkpoint=Checkpoint(storage.build_checkpoint_path_from_name("none")),
+            checkpoint_upload_mode=train.CheckpointUploadMode.NO_UPLOAD,
+        )
+
+    def validate(checkpoint: Checkpoint) -> dict[str, Any]:
+        trainer = DataParallelTrainer(
+            evaluate,
+            train_loop_config={"checkpoint": checkpoint},
+            scaling_config=ScalingConfig(num_workers=1),
+            run_config=RunConfig(storage_path=str(tmp_path / "validations")),
+        )
+        return trainer.fit().metrics or {}
+
+    def function() -> None:
+        train.report({"step": 3}, checkpoint=write_checkpoint(step="3"), validation=True)
+
+    result = fit(function, 1, validation_config=ValidationConfig(validate))
+    assert result.metrics == {"step": 3, "double": 6}
 
 
 def test_a_report_says_how_to_validate_and_the_trainer_how_else(fit: Fit) -> None:

@@ -71,6 +71,47 @@ def test_the_config_of_a_trial_is_merged_with_that_of_the_trainer(fit: Fit) -> N
         assert Path(folder, "step").read_text(encoding="utf-8") == "2"
 
 
+def test_nested_dictionaries_of_a_trial_are_merged_with_those_of_the_trainer(fit: Fit) -> None:
+    def function(config: dict[str, Any]) -> None:
+        train.report({"seen": str(config["optimizer"])})
+
+    given = {"optimizer": {"name": "adam", "rates": {"first": 1, "last": 2}}}
+    (result,) = fit(
+        DataParallelTrainer(function, train_loop_config=given, scaling_config=ScalingConfig(num_workers=1)),
+        {"train_loop_config": {"optimizer": {"rates": {"last": 3}, "momentum": 0}}},
+    )
+    assert result.metrics["seen"] == "{'name': 'adam', 'rates': {'first': 1, 'last': 3}, 'momentum': 0}"
+    assert given == {"optimizer": {"name": "adam", "rates": {"first": 1, "last": 2}}}
+
+
+def test_the_experiment_of_a_trainer_has_its_name_its_storage_and_its_number_of_checkpoints(
+    tmp_path: Path,
+) -> None:
+    config = train.RunConfig(
+        name="named",
+        storage_path=str(tmp_path),
+        checkpoint_config=train.CheckpointConfig(
+            num_to_keep=2, checkpoint_score_attribute="score", checkpoint_score_order="min"
+        ),
+        failure_config=train.FailureConfig(max_failures=1),
+    )
+    of_trainer = DataParallelTrainer(
+        learn,
+        train_loop_config={"rate": 1, "steps": 4, "marker": str(tmp_path / "failed")},
+        scaling_config=ScalingConfig(num_workers=1),
+        run_config=config,
+    )
+    (result,) = tune.Tuner(of_trainer).fit()
+    assert result.error is None
+    assert result.metrics["first"] == 2, "the run of the trial restarts by itself"
+    assert Path(result.path).parent == tmp_path / "named"
+    assert [metrics["score"] for _, metrics in result.best_checkpoints] == [4, 2, 1], (
+        "the best and the latest"
+    )
+    assert tune.Tuner.can_restore(tmp_path / "named")
+    assert config.name == "named"
+
+
 def test_as_many_trials_run_as_have_room_for_their_workers(fit: Fit) -> None:
     running: list[int] = []
 

@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import skate
 from skate._base.suggestions import did_you_mean
@@ -74,6 +74,11 @@ class DataParallelTrainer:
 
     _trial: TrialInfo | None = None  # set by Tune, for a run that belongs to a trial
     _saves_checkpoints = False  # true for a trainer that trains without a function of the user's
+    _searchable: tuple[str, ...] = (
+        "train_loop_config",
+        "scaling_config",
+        "datasets",
+    )  # arguments, by attribute
 
     def __init__(
         self,
@@ -178,17 +183,16 @@ class DataParallelTrainer:
 
     def _check_arguments(self, given: Mapping[str, Any]) -> None:
         """Raise ValueError if a name is no argument of the trainer that a trial may change."""
-        known = ("train_loop_config", "scaling_config", "datasets", "params")
+        known = self._searchable
         for name in given:
-            if name not in known or not hasattr(self, name):
-                there = [each for each in known if hasattr(self, each)]
+            if name not in known:
                 raise ValueError(
-                    f"a search space for {type(self).__name__} may have {', '.join(there)}, not {name!r}."
-                    f"{did_you_mean(name, there)}"
+                    f"a search space for {type(self).__name__} may have {', '.join(known)}, not {name!r}."
+                    f"{did_you_mean(name, known)}"
                 )
 
-    def _configured(self, given: Mapping[str, Any]) -> DataParallelTrainer:
-        """Return a copy with other arguments; dictionaries are merged with those of this trainer."""
+    def _configured(self, given: Mapping[str, Any]) -> Self:
+        """Return a copy with other arguments; dictionaries are merged with those of this trainer, at any depth."""
         self._check_arguments(given)
         trainer = copy.copy(self)
         for name, value in given.items():
@@ -196,7 +200,7 @@ class DataParallelTrainer:
             if name == "scaling_config" and isinstance(value, Mapping):
                 value = dataclasses.replace(before, **value)
             elif isinstance(value, Mapping) and isinstance(before, Mapping):
-                value = {**before, **value}
+                value = _merge(before, value)
             setattr(trainer, name, value)
         if isinstance(self._function, WithConfig):
             trainer._function = WithConfig(self._function.function, dict(trainer.train_loop_config or {}))
@@ -215,7 +219,7 @@ class DataParallelTrainer:
     def restore(
         cls,
         path: str | os.PathLike[str],
-        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any] | None = None,
         train_loop_config: dict[str, Any] | None = None,
         storage_filesystem: Any = None,
         **options: Any,
@@ -224,7 +228,8 @@ class DataParallelTrainer:
 
         Args:
             path: The run's folder.
-            train_loop_per_worker: The training function.
+            train_loop_per_worker: The training function, which is not stored with the run; None for a trainer that
+                trains without one.
             train_loop_config: The argument of the training function; that of the earlier run if not given.
             storage_filesystem: The filesystem of the path; determined by the path if not given.
             **options: Further arguments of the trainer.
@@ -246,8 +251,18 @@ class DataParallelTrainer:
         run_config = run_config or RunConfig()
         run_config.storage_path, run_config.name, run_config.storage_filesystem = folder, name, filesystem
         return cls(
-            train_loop_per_worker,
+            train_loop_per_worker,  # type: ignore[arg-type]  # the constructor rejects None where it needs a function
             train_loop_config=train_loop_config if train_loop_config is not None else record.config or None,
             run_config=run_config,
             **options,
         )
+
+
+def _merge(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of nested dictionaries with values replaced and added."""
+    merged = dict(base)
+    for key, value in update.items():
+        old = merged.get(key)
+        is_nested = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merge(old, value) if is_nested else value  # type: ignore[arg-type]
+    return merged

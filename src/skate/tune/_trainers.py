@@ -12,7 +12,7 @@ from skate.train._workers.sessions import TrialInfo
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.tune._workers.session import need_session
 from skate.tune.execution.placement_groups import PlacementGroupFactory, TrainerResources
-from skate.tune.impl.config import RunConfig
+from skate.tune.impl.config import RunConfig, adapt_config
 from skate.tune.trainable.trainable_fn_utils import get_checkpoint
 
 
@@ -82,9 +82,19 @@ class _ReportToTune(UserCallback):
 
 
 def run_config_of(trainer: DataParallelTrainer) -> RunConfig:
-    """Return the configuration of an experiment, with the name and the storage of its trainer."""
-    given = trainer.run_config
-    return RunConfig(storage_path=given.storage_path, storage_filesystem=given.storage_filesystem)
+    """Return the configuration of an experiment from that of its trainer.
+
+    The run of each trial keeps the callbacks and the handling of failures. It decides when to report checkpoints, and
+    the experiment decides which are kept.
+    """
+    given = copy.copy(trainer.run_config)
+    given.callbacks = given.failure_config = None
+    if (keep := given.checkpoint_config) is not None:
+        given.checkpoint_config = CheckpointConfig(
+            keep.num_to_keep, keep.checkpoint_score_attribute, keep.checkpoint_score_order
+        )
+    config: RunConfig = adapt_config(given)
+    return config
 
 
 def check_space(trainer: DataParallelTrainer, space: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from sklearn.datasets import load_breast_cancer  # noqa: E402
 from sklearn.metrics import log_loss  # noqa: E402
 
 import skate  # noqa: E402
-from skate import train  # noqa: E402
+from skate import train, tune  # noqa: E402
 from skate.train import DataConfig, Result, RunConfig, ScalingConfig  # noqa: E402
 from skate.train.collective import broadcast_from_rank_zero  # noqa: E402
 from skate.train.lightgbm import (  # noqa: E402
@@ -124,6 +124,46 @@ def test_a_run_without_a_function_goes_on_where_another_ended_and_knows_categori
     )
     assert LightGBMTrainer.get_model(second.checkpoint).current_iteration() == 5
     assert set(second.metrics) == {"train-binary_logloss", "valid-binary_logloss"}
+
+
+def test_a_run_without_a_function_is_restored_without_one(fit: Callable[..., Result]) -> None:
+    first = fit(label_column="target", params=PARAMS, num_boost_round=2)
+    second = LightGBMTrainer.restore(
+        first.path,
+        label_column="target",
+        params=PARAMS,
+        num_boost_round=3,
+        scaling_config=ScalingConfig(num_workers=1),
+        datasets={"train": skate.data.from_pandas(table())},
+    ).fit()
+    assert second.path == first.path
+    assert LightGBMTrainer.get_model(second.checkpoint).current_iteration() == 3
+
+
+def test_trials_change_the_parameters_of_a_trainer_without_a_function(
+    run_config: Callable[..., RunConfig],
+) -> None:
+    trainer = LightGBMTrainer(
+        label_column="target",
+        params={**PARAMS, "max_depth": 1},
+        num_boost_round=3,
+        scaling_config=ScalingConfig(num_workers=1),
+        datasets={"train": skate.data.from_pandas(table())},
+        run_config=run_config(),
+    )
+    space = {"params": {"max_depth": tune.grid_search([2, 4])}, "num_boost_round": 2}
+    results = tune.Tuner(trainer, param_space=space).fit()
+    assert results.errors == []
+    for result in results:
+        model = LightGBMTrainer.get_model(result.checkpoint)
+        assert model.current_iteration() == 2
+        assert int(model.params["max_depth"]) == result.config["params"]["max_depth"]
+        assert model.params["objective"] == "binary"  # of the trainer
+    assert sorted(result.config["params"]["max_depth"] for result in results) == [2, 4]
+    with pytest.raises(
+        ValueError, match=r"may have label_column, params, .*not 'param'\. Did you mean 'params'"
+    ):
+        tune.Tuner(trainer, param_space={"param": {}})
 
 
 def test_without_workers_a_function_trains_in_this_process(run_config: Callable[..., RunConfig]) -> None:

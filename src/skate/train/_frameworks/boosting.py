@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from skate.air import _arguments as arguments
 from skate.air.config import RunConfig, ScalingConfig
@@ -180,10 +180,7 @@ class BoostingTrainer(DataParallelTrainer):
             options.get("resume_from_checkpoint"),
             options.get("validation_config"),
         )
-        arguments.text("label_column", label_column, "the name of a column", optional=True)
-        arguments.mapping("params", params)
-        if num_boost_round is not None:
-            arguments.whole("num_boost_round", num_boost_round, low=1, must="a positive integer or None")
+        _check_loop_arguments(label_column, params, num_boost_round)
         legacy = {
             "label_column": label_column,
             "params": params,
@@ -193,8 +190,12 @@ class BoostingTrainer(DataParallelTrainer):
         given = [name for name, value in legacy.items() if value is not None]
         if train_loop_per_worker is None:
             given_datasets = arguments.mapping("datasets", datasets, error=ValueError)
-            train_loop_per_worker = self._build_loop(legacy, train_kwargs, given_datasets, run_config)
+            loop = self._build_loop(legacy, train_kwargs, given_datasets, run_config)
+            train_loop_per_worker = loop
             self._saves_checkpoints = True
+            self.label_column, self.params = loop.label_column, loop.params
+            self.num_boost_round = loop.num_boost_round
+            self._searchable = ("label_column", "params", "num_boost_round", "scaling_config", "datasets")
         elif given:
             raise ValueError(
                 f"{trainer} was given a training function and {', '.join(given)}: these are for training without one. "
@@ -250,3 +251,23 @@ class BoostingTrainer(DataParallelTrainer):
             frequency if isinstance(frequency, int) else 0,
             at_end if isinstance(at_end, bool) else True,
         )
+
+    def _configured(self, given: Mapping[str, Any]) -> Self:
+        trainer = super()._configured(given)
+        if isinstance(trainer._function, DefaultLoop):
+            _check_loop_arguments(trainer.label_column, trainer.params, trainer.num_boost_round)
+            trainer._function = replace(
+                trainer._function,
+                label_column=trainer.label_column,
+                params=trainer.params,
+                num_boost_round=trainer.num_boost_round or DEFAULT_ROUNDS,
+                datasets=tuple(trainer.datasets),
+            )
+        return trainer
+
+
+def _check_loop_arguments(label_column: Any, params: Any, num_boost_round: Any) -> None:
+    arguments.text("label_column", label_column, "the name of a column", optional=True)
+    arguments.mapping("params", params)
+    if num_boost_round is not None:
+        arguments.whole("num_boost_round", num_boost_round, low=1, must="a positive integer or None")

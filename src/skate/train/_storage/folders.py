@@ -43,6 +43,11 @@ def uses_local_paths(filesystem: pafs.FileSystem) -> bool:
     return isinstance(filesystem, pafs.LocalFileSystem)
 
 
+def real_path(filesystem: pafs.FileSystem, path: str) -> str:
+    """Return a path without a slash at the end, `..` and, on a local disk, symbolic links."""
+    return os.path.realpath(path) if uses_local_paths(filesystem) else posixpath.normpath(path)
+
+
 def copy(
     source: pafs.FileSystem,
     origin: str,

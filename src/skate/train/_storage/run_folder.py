@@ -145,10 +145,10 @@ class Storage:
         """Return the path of a folder relative to that of the checkpoints; None if it is elsewhere."""
         if filesystem != self.storage_filesystem:
             return None
-        within = os.path.realpath if folders.uses_local_paths(filesystem) else posixpath.normpath
-        if within(folder) == within(self.experiment_fs_path):
+        found = folders.real_path(filesystem, folder)
+        if found == folders.real_path(filesystem, self.experiment_fs_path):
             return None
-        name = posixpath.relpath(within(folder), within(self.checkpoints_fs_path))
+        name = posixpath.relpath(found, folders.real_path(filesystem, self.checkpoints_fs_path))
         return None if name in (".", "..") or name.startswith("../") else name
 
     def drop_incomplete(self, kept: Iterable[str]) -> None:

@@ -27,7 +27,8 @@ def check_checkpoint(checkpoint: Any, *, is_written: bool) -> None:
 
     Args:
         checkpoint: The given value.
-        is_written: Whether the folder must exist already: a `checkpoint_upload_fn` may write it.
+        is_written: Whether the folder must exist already. A `checkpoint_upload_fn` may write it; a checkpoint that the
+            caller stores may be written by another worker, or not at all if only the metrics matter.
 
     Raises:
         TypeError: It is no Checkpoint.

@@ -11,11 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from skate._api.objects import flush_calls
 from skate.air import _arguments as arguments
 from skate.train._config.validation_config import ValidationTaskConfig, validation_settings
 from skate.train._failures.errors import SessionMisuseError
 from skate.train._reports import positions
-from skate.train._reports.messages import CheckpointStored, Message, Reported, Request
+from skate.train._reports.messages import COLLECTIVES, CheckpointStored, Message, Reported, Request
 from skate.train._reports.metrics import check_metrics
 from skate.train._storage import folders
 from skate.train._storage.checkpoint import Checkpoint
@@ -126,12 +127,13 @@ class Session:
         metrics = check_metrics(metrics)
         check_upload(mode, deletes, upload)
         name = checkpoint_name(name)
-        check_checkpoint(checkpoint, is_written=upload is None)
+        is_stored_by_caller = upload is not None or mode is CheckpointUploadMode.NO_UPLOAD
+        check_checkpoint(checkpoint, is_written=not is_stored_by_caller)
         settings = self._validation_settings(validation, checkpoint)
         if deletes is None:
             deletes = mode._default_delete_local_checkpoint_after_upload()
         if checkpoint is not None and mode is CheckpointUploadMode.NO_UPLOAD:
-            name = self._name_of(checkpoint, "report() was given with CheckpointUploadMode.NO_UPLOAD")
+            name = self._name_of(checkpoint, "the reported checkpoint is")
         elif checkpoint is not None and deletes:
             self._check_outside_run_folder(checkpoint)
         with self._lock:
@@ -169,14 +171,20 @@ class Session:
         return settings
 
     def _check_outside_run_folder(self, checkpoint: Checkpoint) -> None:
-        run, folder = self.storage.experiment_fs_path, checkpoint.path.rstrip("/")
-        if checkpoint.filesystem == self.storage.storage_filesystem and f"{run}/".startswith(f"{folder}/"):
+        filesystem = self.storage.storage_filesystem
+        if checkpoint.filesystem != filesystem:
+            return
+        run, folder = (
+            folders.real_path(filesystem, path) for path in (self.storage.experiment_fs_path, checkpoint.path)
+        )
+        if f"{run}/".startswith(f"{folder}/"):
             raise ValueError(
-                f"the checkpoint {folder} would be deleted after its upload, and it contains the run's folder {run}: "
-                "write checkpoints to separate folders, or report with delete_local_checkpoint_after_upload=False"
+                f"the experiment directory {run} is contained within the checkpoint {folder}, which would be deleted "
+                "after its upload: write checkpoints to separate folders, or report with "
+                "delete_local_checkpoint_after_upload=False"
             )
 
-    def _name_of(self, checkpoint: Checkpoint, whose: str) -> str:
+    def _name_of(self, checkpoint: Checkpoint, what_is: str) -> str:
         """Return the name, within the run's folder, of a checkpoint that the user has stored.
 
         A training function in the controller's process may report any folder of this machine: a validation that is a
@@ -193,10 +201,11 @@ class Session:
             )
         if name is None:
             raise ValueError(
-                f"the checkpoint that {whose} is in {checkpoint.path} ({checkpoint.filesystem.type_name}), and the "
-                f"run's folder is {run.experiment_fs_path} ({run.storage_filesystem.type_name}): write it to a folder "
-                "below train.get_context().get_storage().experiment_fs_path, or report a small checkpoint that "
-                "contains the path of the large one"
+                f"{what_is} outside the experiment directory: it is in {checkpoint.path} "
+                f"({checkpoint.filesystem.type_name}), and the run's folder is {run.experiment_fs_path} "
+                f"({run.storage_filesystem.type_name}). Write it to a folder below "
+                "train.get_context().get_storage().experiment_fs_path, or report a small checkpoint that contains the "
+                "path of the large one"
             )
         return name
 
@@ -221,7 +230,7 @@ class Session:
                 stored = upload(checkpoint, name)
                 try:
                     name = self._name_of_uploaded(stored)
-                except (TypeError, ValueError) as error:
+                except ValueError as error:
                     self._upload_error = error
                     raise
             else:
@@ -245,11 +254,11 @@ class Session:
 
     def _name_of_uploaded(self, stored: Any) -> str:
         if not isinstance(stored, Checkpoint):
-            raise TypeError(
-                "checkpoint_upload_fn must return the Checkpoint that it has stored, got "
+            raise ValueError(  # as in Ray
+                "checkpoint_upload_fn must return the skate.train.Checkpoint that it has stored, got "
                 f"{arguments.shown(stored)}."
             )
-        return self._name_of(stored, "checkpoint_upload_fn has returned")
+        return self._name_of(stored, "checkpoint_upload_fn returned a checkpoint")
 
     def _count_uploaded(self, size: int) -> None:
         with self._lock:
@@ -271,7 +280,13 @@ class Session:
     # ------------------------------------------------------------ requests
 
     def request(self, kind: str, value: Any = None) -> Any:
-        """Send a request to the controller, and wait for the reply."""
+        """Send a request to the controller, and wait for the reply.
+
+        The calls of actors that precede a collective request are sent before it, so that those that other workers
+        submit after it rarely overtake them.
+        """
+        if kind in COLLECTIVES and not self.is_local:
+            flush_calls()
         reply: Future[Any] = Future()
         number = next(self._number)
         self._replies[number] = reply
