@@ -74,11 +74,8 @@ class DataParallelTrainer:
 
     _trial: TrialInfo | None = None  # set by Tune, for a run that belongs to a trial
     _saves_checkpoints = False  # true for a trainer that trains without a function of the user's
-    _searchable: tuple[str, ...] = (
-        "train_loop_config",
-        "scaling_config",
-        "datasets",
-    )  # arguments, by attribute
+    # The arguments that a trial may change; attributes have the same names.
+    _searchable: tuple[str, ...] = ("train_loop_config", "scaling_config", "datasets")
 
     def __init__(
         self,

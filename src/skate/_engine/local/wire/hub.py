@@ -293,9 +293,8 @@ class Hub:
                 return False
 
     def _handle(self, events: list[tuple[int, int]]) -> None:
-        if (
-            len(events) > 1
-        ):  # callbacks first: what a new connection has received may be older than what others have
+        if len(events) > 1:
+            # Callbacks first: a new connection may have older messages than the others.
             events.sort(key=lambda each: each[0] in self._connections)
         for descriptor, event in events:
             connection = self._connections.get(descriptor)
