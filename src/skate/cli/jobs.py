@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pprint
 import shlex
 import time
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from skate._api import submission
 from skate._api.variables import PREFIXES
@@ -17,7 +19,9 @@ from skate.cli.output import (
     TABLE,
     format_option,
     job_address_option,
+    runs_as_ray,
     say,
+    tell,
     write_block,
     write_json,
     write_table,
@@ -147,19 +151,23 @@ def submit(
         )
     except (RuntimeError, ValueError, TypeError) as error:
         raise click.ClickException(str(error)) from error
-    say(f"Job '{id}' submitted successfully")
-    advice = f"`skate job logs {id} --follow`, `skate job status {id}`, `skate job stop {id}`"
+    tell(f"Job '{id}' submitted successfully")
+    program = click.get_current_context().find_root().info_name
+    advice = ", ".join(f"`{program} job {verb} {id}`" for verb in ("logs --follow", "status", "stop"))
     if no_wait:
         click.echo(id)
-        say(f"Next: {advice}.")
+        tell(f"Next: {advice}.")
         return
-    say("Tailing logs until the job exits (disable with --no-wait):")
+    tell("Tailing logs until the job exits (disable with --no-wait):")
+    if runs_as_ray():  # Ray's jobs say so in their logs
+        click.echo(f"Running entrypoint for job {id}: {client.get_job_info(id).entrypoint}")
     try:
         _follow(client, id)
     except KeyboardInterrupt:
-        say(f"The job keeps running: {advice}.")
+        tell(f"The job keeps running: {advice}.")
         raise SystemExit(130) from None
-    if _say_end(client, id) is not JobStatus.SUCCEEDED:
+    status = _tell_status(client.get_job_info(id))
+    if status is JobStatus.FAILED or (status is JobStatus.STOPPED and not runs_as_ray()):
         raise SystemExit(1)
 
 
@@ -169,7 +177,9 @@ def submit(
 def list_(format_: str, address: str, headers: str | None, verify: bool | str) -> None:
     """List jobs: submitted ones, and attached programs."""
     jobs = _client(address, headers, verify).list_jobs()
-    if format_ != TABLE:
+    if _writes_as_ray():
+        click.echo(pprint.pformat(jobs))
+    elif format_ != TABLE:
         write_json([_row(each) for each in jobs])
     elif jobs:
         columns = ["submission_id", "job_id", "type", "status", "entrypoint"]
@@ -184,11 +194,13 @@ def list_(format_: str, address: str, headers: str | None, verify: bool | str) -
 @_client_options
 def status(id: str, format_: str, address: str, headers: str | None, verify: bool | str) -> None:
     """Show one job."""
-    row = _row(_known(lambda: _client(address, headers, verify).get_job_info(id)))
-    if format_ != TABLE:
-        write_json(row)
+    info = _known(lambda: _client(address, headers, verify).get_job_info(id))
+    if _writes_as_ray():
+        _tell_status(info)
+    elif format_ != TABLE:
+        write_json(_row(info))
     else:
-        write_block(row)
+        write_block(_row(info))
 
 
 @job.command()
@@ -216,15 +228,15 @@ def stop(id: str, no_wait: bool, address: str, headers: str | None, verify: bool
     """Stop a running job."""
     client = _client(address, headers, verify)
     if not _known(lambda: client.stop_job(id)):
-        say(f"Job '{id}' had ended already.")
+        tell(f"Job '{id}' had ended already.")
         return
     if no_wait:
-        say(f"Stopping job '{id}'.")
+        tell(f"Stopping job '{id}'.")
         return
-    say(f"Waiting for job '{id}' to exit (disable with --no-wait):")
+    tell(f"Waiting for job '{id}' to exit (disable with --no-wait):")
     while not client.get_job_status(id).is_terminal():
         time.sleep(WAIT_INTERVAL_S)
-    _say_end(client, id)
+    _tell_status(client.get_job_info(id))
 
 
 @job.command()
@@ -233,17 +245,26 @@ def stop(id: str, no_wait: bool, address: str, headers: str | None, verify: bool
 def delete(id: str, address: str, headers: str | None, verify: bool | str) -> None:
     """Delete the record and the log of a job that has ended."""
     _known(lambda: _client(address, headers, verify).delete_job(id))
-    say(f"Job '{id}' deleted successfully")
+    tell(f"Job '{id}' deleted successfully")
 
 
-def _say_end(client: JobSubmissionClient, id: str) -> JobStatus:
-    """Say how a job ended, in the words of `ray job`; return its status."""
-    info = client.get_job_info(id)
-    if info.status is JobStatus.FAILED:
-        say(f"Job '{id}' failed\nStatus message: {info.message}")
+def _writes_as_ray() -> bool:
+    """Return whether to write what Ray does: run as `ray`, and without `--format`, which Ray does not have."""
+    given = click.get_current_context().get_parameter_source("format_")
+    return runs_as_ray() and given is ParameterSource.DEFAULT
+
+
+def _tell_status(info: JobDetails) -> JobStatus:
+    """Write the status of a job in the words of `ray job`, and return it."""
+    id, status = info.submission_id or info.job_id, info.status
+    if status is JobStatus.SUCCEEDED:
+        tell(f"Job '{id}' succeeded")
+    elif status is JobStatus.STOPPED:
+        tell(f"Job '{id}' was stopped")
     else:
-        say(f"Job '{id}' {'was stopped' if info.status is JobStatus.STOPPED else 'succeeded'}")
-    return info.status
+        how = "failed" if status is JobStatus.FAILED else f"has the status {status}"
+        tell(f"Job '{id}' {how}\nStatus message: {info.message}")
+    return status
 
 
 def _known(ask: Any) -> Any:

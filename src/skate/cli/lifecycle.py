@@ -12,7 +12,7 @@ import click
 
 import skate
 from skate._api import nodes
-from skate.cli.output import address_option, counted, say, write_block, write_table
+from skate.cli.output import address_option, counted, say, tell, write_block, write_table
 from skate.util import state
 
 # Options of `ray start` that have no meaning on one machine without ports; accepted, so that scripts run.
@@ -133,7 +133,9 @@ def start(
     except (ImportError, RuntimeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(node.folder)
-    say(f'The node runs (pid {node.pid}). Attach with skate.init(address="auto"); stop it with `skate stop`.')
+    tell(
+        f'The node runs (pid {node.pid}). Attach with skate.init(address="auto"); stop it with `skate stop`.'
+    )
     if block:
         _block(node)
 
@@ -175,7 +177,7 @@ def stop(force: bool, grace_period: float, everything: bool) -> None:
     Returns when all processes, shared memory and folders are gone.
     """
     stopped = nodes.stop(force=force, grace=grace_period, private=everything)
-    say(f"Stopped {counted(len(stopped), 'node')}." if stopped else "No node was running.")
+    tell(f"Stopped {counted(len(stopped), 'node')}." if stopped else "No node was running.")
 
 
 @click.command()
