@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import pprint
 import shlex
 import time
@@ -15,6 +14,7 @@ from click.core import ParameterSource
 from skate._api import submission
 from skate._api.variables import PREFIXES
 from skate.cli import candidates
+from skate.cli.arguments import json_object, yaml_mapping
 from skate.cli.output import (
     TABLE,
     format_option,
@@ -61,7 +61,7 @@ def _client_options(command: Any) -> Any:
 
 
 def _client(address: str, headers: str | None, verify: bool | str) -> JobSubmissionClient:
-    given = _json("--headers", headers)
+    given = json_object("--headers", headers)
     try:
         return JobSubmissionClient(address, headers=given, verify=verify)
     except (RuntimeError, FileNotFoundError) as error:
@@ -116,10 +116,12 @@ def submit(
     """
     if runtime_env and runtime_env_json:
         raise click.UsageError("Only one of --runtime-env and --runtime-env-json can be given.")
-    environment = _yaml("--runtime-env", runtime_env) or _json("--runtime-env-json", runtime_env_json)
+    environment = yaml_mapping("--runtime-env", runtime_env) or json_object(
+        "--runtime-env-json", runtime_env_json
+    )
     if working_dir:
         environment["working_dir"] = working_dir
-    metadata = _json("--metadata-json", metadata_json)
+    metadata = json_object("--metadata-json", metadata_json)
     try:
         submission.call_submit_hook(
             address=address,
@@ -146,8 +148,9 @@ def submit(
             entrypoint_num_cpus=entrypoint_num_cpus,
             entrypoint_num_gpus=entrypoint_num_gpus,
             entrypoint_memory=entrypoint_memory,
-            entrypoint_resources=_json("--entrypoint-resources", entrypoint_resources) or None,
-            entrypoint_label_selector=_json("--entrypoint-label-selector", entrypoint_label_selector) or None,
+            entrypoint_resources=json_object("--entrypoint-resources", entrypoint_resources) or None,
+            entrypoint_label_selector=json_object("--entrypoint-label-selector", entrypoint_label_selector)
+            or None,
         )
     except (RuntimeError, ValueError, TypeError) as error:
         raise click.ClickException(str(error)) from error
@@ -280,37 +283,6 @@ def _follow(client: JobSubmissionClient, id: str) -> None:
             click.echo(text, nl=False)
 
     asyncio.run(follow())
-
-
-def _json(option: str, text: str | None) -> dict[str, Any]:
-    if not text:
-        return {}
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise click.BadParameter(f"{text!r} is not JSON: {error}", param_hint=option) from error
-    if not isinstance(found, dict):
-        raise click.BadParameter(f"{text!r} is JSON, but not an object", param_hint=option)
-    return found
-
-
-def _yaml(option: str, path: str | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        import yaml  # type: ignore[import-untyped]  # no stubs
-    except ImportError:
-        raise click.ClickException(
-            f"{option} needs pyyaml: pip install pyyaml, or use {option}-json."
-        ) from None
-    with open(path, encoding="utf-8") as file:
-        try:
-            found = yaml.safe_load(file)
-        except yaml.YAMLError as error:
-            raise click.BadParameter(f"{path} is not YAML: {error}", param_hint=option) from error
-    if not isinstance(found, dict):
-        raise click.BadParameter(f"{path} is YAML, but not a mapping", param_hint=option)
-    return found
 
 
 def _row(job: JobDetails) -> dict[str, Any]:
