@@ -111,7 +111,7 @@ class InlineEngine(Engine):
             make_methods=lambda actors: Methods(
                 self.objects, self.progress, self.scheduler, self._execution, factory, actors, self._stream
             ),
-            record=lambda call: self.tasks.history.append(call.row()),
+            record=self.tasks.record,
         )
         self.methods = self.actors.methods
         self.views = Views(self)

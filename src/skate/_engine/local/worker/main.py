@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate._base import errors as exceptions
 from skate._base import tracing
@@ -30,6 +30,9 @@ from skate._engine.local.worker.execution import PreparedFunction, TaskRunner
 from skate._engine.local.worker.line_writer import LineWriter, end_lines
 from skate._engine.local.worker.process_title import IDLE, ProcessTitle
 
+if TYPE_CHECKING:
+    from skate._engine.local.worker.executors import IncomingCall
+
 MAX_COALESCED_RESULTS = 8  # results of short tasks that may be sent together
 MAX_RESULT_DELAY_S = 0.0005  # seconds of work after which results are sent
 MAX_CALLS_KEPT = 10_000  # finished calls of an actor that wait for the node's request
@@ -43,17 +46,18 @@ class EventLog:
     def __init__(self) -> None:
         self._rows: deque[Row] = deque(maxlen=MAX_CALLS_KEPT)
 
-    def add(self, task: bytes, name: str, started: float, ended: float, failed: str) -> None:
-        """Add a finished call."""
-        self._rows.append(
-            (task, name, "ACTOR_TASK", started, ended, "FAILED" if failed else "FINISHED", failed)
-        )
+    def add(self, call: IncomingCall, ended: float, failed: str) -> None:
+        """Add a finished call, unless its options disable it."""
+        if not call.recorded:
+            return
+        state = "FAILED" if failed else "FINISHED"
+        self._rows.append((call.call.task, call.name, "ACTOR_TASK", call.started, ended, state, failed))
 
     @staticmethod
-    def running(task: bytes, name: str, started: float) -> Row:
+    def running(call: IncomingCall) -> Row:
         """Return the row of an unfinished call."""
-        state = "RUNNING" if started else "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
-        return (task, name, "ACTOR_TASK", started, 0.0, state, "")
+        state = "RUNNING" if call.started else "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
+        return (call.call.task, call.name, "ACTOR_TASK", call.started, 0.0, state, "")
 
     def take(self) -> list[Row]:
         """Remove and return the rows."""
