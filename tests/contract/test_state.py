@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -386,3 +387,25 @@ def test_an_actor_decides_for_its_methods_unless_they_do() -> None:
     assert names(listed) == ["Recorded.__init__", "Recorded.shown", "Recorded.usual", "asked"]
     eventually(lambda: len(names(unlisted)) == 2)
     assert names(unlisted) == ["Recorded.shown", "asked"]
+
+
+@skate.remote
+class Quitter:
+    def ping(self) -> str:
+        return "pong"
+
+    def leave(self, code: int) -> None:
+        sys.exit(code)
+
+
+@pytest.mark.parametrize(("code", "state", "error"), [(0, "FINISHED", None), (3, "FAILED", "ACTOR_DIED")])
+def test_calls_of_an_actor_are_listed_after_one_has_ended_its_process(
+    code: int, state: str, error: str | None
+) -> None:
+    actor = Quitter.remote()
+    assert skate.get(actor.ping.remote()) == "pong"
+    ref = actor.leave.remote(code)
+    with pytest.raises(RayActorError):
+        skate.get(ref)
+    assert task_of(ref, state).error_type == error
+    assert names(actor) == ["Quitter.__init__", "Quitter.leave", "Quitter.ping"]

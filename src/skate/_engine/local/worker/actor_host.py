@@ -448,7 +448,7 @@ class ActorHost:
         reply.count = self._runner.backpressure.made(call.task)
         context = incoming.context
         if isinstance(error, SystemExit) and not (context is not None and context.exiting):
-            exit_process(error)
+            self._worker.exit_in_call(incoming, error)
         if isinstance(error, exceptions.TaskCancelledError) and incoming.cancelled:
             reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name, error))
             failed = error_types.CANCELLED

@@ -8,12 +8,14 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from skate._base import errors as exceptions
 from skate._base import tracing
 from skate._engine.common import error_types, signals
+from skate._engine.common.outcomes import describe_failure
 from skate._engine.common.platform import system
 from skate._engine.common.traced_calls import traced_engine
 from skate._engine.local.client.client import Client
@@ -26,7 +28,7 @@ from skate._engine.local.wire.frames import Connection, unpack
 from skate._engine.local.wire.interrupts import Interrupts
 from skate._engine.local.wire.unix_sockets import bind, connect
 from skate._engine.local.worker import surroundings
-from skate._engine.local.worker.execution import PreparedFunction, TaskRunner
+from skate._engine.local.worker.execution import PreparedFunction, TaskRunner, exit_process
 from skate._engine.local.worker.line_writer import LineWriter, end_lines
 from skate._engine.local.worker.process_title import IDLE, ProcessTitle
 
@@ -185,6 +187,17 @@ class Worker:
             if self.actor is not None:
                 rows += self.actor.in_progress()
             self.client.channel.send(m.Events(rows, message.request))
+
+    def exit_in_call(self, call: IncomingCall, error: SystemExit) -> NoReturn:
+        """End the process as a method of the actor asks, after the node has heard of its calls."""
+        text = (
+            "" if error.code in (None, 0) else f"The method ended its process with sys.exit({error.code!r})."
+        )
+        self.events.add(call, time.time(), describe_failure(error_types.ACTOR_DIED, text) if text else "")
+        with self._events_lock:
+            self.client.channel.send(m.Events(self.events.take()))
+            self.client.channel.hub.send_held_back()
+        exit_process(error)
 
     def send_final_events(self) -> None:
         """Send the remaining events and releases, and announce the end of the process."""
