@@ -48,7 +48,9 @@ PLACED = {
     "skate.exceptions": "skate._base",
     "skate.experimental": "skate.util",
     "skate.job_submission": "skate.util",
+    "skate.scripts": "skate.cli",
     "skate.serve.scripts": "skate.cli",
+    "skate.tune.cli": "skate.cli",
     "skate.util._metrics_cells": "skate",
     "skate.util._metrics_export": "skate",
     "skate.util._metrics_store": "skate",
@@ -61,6 +63,7 @@ PLACED = {
     "skate.util.scheduling_strategies": "skate",
     "skate.util.serialization": "skate",
     "skate.util.state": "skate",
+    "skate.util.state.state_cli": "skate.cli",
     "skate.widgets": "skate.util",
 }
 

@@ -178,8 +178,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"skate.air", "skate.serve._build", "skate.serve._controller"}
     | set(SERVE)
     | set(SERVE_PATH),
-    # Ray's name for the command line of Serve.
+    # Ray's names for the command lines.
+    "skate.scripts": {"skate.cli"},
     "skate.serve.scripts": {"skate.cli"},
+    "skate.tune.cli": {"skate.cli"},
+    "skate.util.state.state_cli": {"skate.cli"},
     # Engines stand alone: a server and a batch job use them, and they use nothing of Skate.
     "skate.llm._engine": {"skate._base.suggestions"},
     "skate.llm": SHARED | LIBRARIES | {"skate.llm._engine"},

@@ -32,6 +32,14 @@ def test_a_node_is_started_used_and_stopped(cli: Cli) -> None:
     assert "No node was running." in cli("stop").err
 
 
+def test_labels_are_read_from_a_file_too(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "labels.yaml"
+    file.write_text('zone: a\nrack: "3"\n')
+    cli("start", "--labels-file", str(file), "--labels", "zone=b")
+    _, labels = json.loads(cli.program(LOOK).out)
+    assert (labels["zone"], labels["rack"]) == ("b", "3")
+
+
 def test_resources_and_labels_are_read_as_json_or_as_pairs(cli: Cli) -> None:
     cli(
         "start",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -63,6 +64,29 @@ def task_of(ref: Any, state: str) -> Any:
         return task if task is not None and task.state == state else None
 
     return eventually(found, f"task in state {state}")
+
+
+@skate.remote(enable_task_events=False)
+def unlisted() -> Any:
+    return skate.get(echo.options(name="called_by_an_unlisted_task").remote(1))
+
+
+@skate.remote
+class Recorded:
+    def usual(self) -> int:
+        return 1
+
+    @skate.method(enable_task_events=True)
+    def shown(self) -> int:
+        return 2
+
+    @skate.method(enable_task_events=False)
+    def hidden(self) -> int:
+        return 3
+
+
+def names(actor: Any) -> list[str]:
+    return sorted(row.name for row in list_tasks(filters=[("actor_id", "=", actor._actor_id.hex())]))
 
 
 def test_a_finished_task_is_listed() -> None:
@@ -339,3 +363,49 @@ def test_the_call_that_ends_its_actor_is_listed_as_finished() -> None:
         return rows and rows[-1].state != "RUNNING" and rows
 
     assert {row.state for row in eventually(ended)} == {"FINISHED"}
+
+
+def test_a_task_without_events_is_not_listed() -> None:
+    hidden, listed = unlisted.remote(), unlisted.options(enable_task_events=True).remote()
+    assert skate.get([hidden, listed]) == [1, 1]
+    assert task_of(listed, "FINISHED").name == "unlisted"
+    assert get_task(hidden.task_id().hex()) is None
+    assert len(list_tasks(filters=[("name", "=", "called_by_an_unlisted_task")])) == 2
+
+
+def test_an_actor_decides_for_its_methods_unless_they_do() -> None:
+    listed, unlisted = Recorded.remote(), Recorded.options(enable_task_events=False).remote()
+    for each in (listed, unlisted):
+        calls = [
+            each.usual,
+            each.shown,
+            each.hidden,
+            each.hidden.options(enable_task_events=True, name="asked"),
+        ]
+        assert skate.get([call.remote() for call in calls]) == [1, 2, 3, 3]
+    eventually(lambda: len(names(listed)) == 4)
+    assert names(listed) == ["Recorded.__init__", "Recorded.shown", "Recorded.usual", "asked"]
+    eventually(lambda: len(names(unlisted)) == 2)
+    assert names(unlisted) == ["Recorded.shown", "asked"]
+
+
+@skate.remote
+class Quitter:
+    def ping(self) -> str:
+        return "pong"
+
+    def leave(self, code: int) -> None:
+        sys.exit(code)
+
+
+@pytest.mark.parametrize(("code", "state", "error"), [(0, "FINISHED", None), (3, "FAILED", "ACTOR_DIED")])
+def test_calls_of_an_actor_are_listed_after_one_has_ended_its_process(
+    code: int, state: str, error: str | None
+) -> None:
+    actor = Quitter.remote()
+    assert skate.get(actor.ping.remote()) == "pong"
+    ref = actor.leave.remote(code)
+    with pytest.raises(RayActorError):
+        skate.get(ref)
+    assert task_of(ref, state).error_type == error
+    assert names(actor) == ["Quitter.__init__", "Quitter.leave", "Quitter.ping"]

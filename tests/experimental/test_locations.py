@@ -21,11 +21,12 @@ def test_objects_have_a_size_and_a_node_once_they_exist() -> None:
     skate.init(num_cpus=2)
     try:
         node = skate.get_runtime_context().get_node_id()
-        kept = skate.put(b"x" * 500_000)
+        kept, small = skate.put(b"x" * 500_000), skate.put(b"y" * 100)
         queue = Queue()
         pending = take.remote(queue)
-        found = get_object_locations([kept, pending], timeout_ms=30_000)
-        assert found[kept]["node_ids"] == [node]
+        found = get_object_locations([kept, small, pending], timeout_ms=30_000)
+        assert found[kept]["node_ids"] == found[small]["node_ids"] == [node]
+        assert 100 < found[small]["object_size"] < 1000
         assert found[kept]["object_size"] > 500_000
         assert found[pending] == {"node_ids": [], "object_size": None}
         queue.put(b"done")

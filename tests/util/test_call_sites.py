@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import skate
-from skate.util.state import list_actors, list_tasks
+from skate.util.state import list_actors, list_tasks, summarize_objects
 
 VARIABLE = "RAY_record_task_actor_creation_sites"
 
@@ -77,3 +77,17 @@ def test_without_the_variable_nothing_is_recorded() -> None:
     skate.init(engine="local", num_cpus=2)
     skate.get(submit_leaf.remote())
     assert set(sites().values()) == {None}
+
+
+@pytest.mark.usefixtures("session")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_summary_of_objects_says_whether_sites_are_recorded(
+    monkeypatch: pytest.MonkeyPatch, enabled: bool
+) -> None:
+    monkeypatch.setenv("RAY_record_ref_creation_sites", str(int(enabled)))
+    skate.init(engine="local", num_cpus=1)
+    kept = skate.put(b"x" * 1_000_000)
+    found = summarize_objects()["cluster"]
+    assert found["callsite_enabled"] is enabled
+    assert any("test_call_sites.py" in site for site in found["summary"]) is enabled
+    del kept

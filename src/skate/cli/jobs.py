@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import pprint
 import shlex
 import time
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from skate._api import submission
 from skate._api.variables import PREFIXES
 from skate.cli import candidates
+from skate.cli.arguments import json_object, yaml_mapping
 from skate.cli.output import (
     TABLE,
     format_option,
     job_address_option,
+    runs_as_ray,
     say,
+    tell,
     write_block,
     write_json,
     write_table,
@@ -57,7 +61,7 @@ def _client_options(command: Any) -> Any:
 
 
 def _client(address: str, headers: str | None, verify: bool | str) -> JobSubmissionClient:
-    given = _json("--headers", headers)
+    given = json_object("--headers", headers)
     try:
         return JobSubmissionClient(address, headers=given, verify=verify)
     except (RuntimeError, FileNotFoundError) as error:
@@ -112,10 +116,12 @@ def submit(
     """
     if runtime_env and runtime_env_json:
         raise click.UsageError("Only one of --runtime-env and --runtime-env-json can be given.")
-    environment = _yaml("--runtime-env", runtime_env) or _json("--runtime-env-json", runtime_env_json)
+    environment = yaml_mapping("--runtime-env", runtime_env) or json_object(
+        "--runtime-env-json", runtime_env_json
+    )
     if working_dir:
         environment["working_dir"] = working_dir
-    metadata = _json("--metadata-json", metadata_json)
+    metadata = json_object("--metadata-json", metadata_json)
     try:
         submission.call_submit_hook(
             address=address,
@@ -142,24 +148,29 @@ def submit(
             entrypoint_num_cpus=entrypoint_num_cpus,
             entrypoint_num_gpus=entrypoint_num_gpus,
             entrypoint_memory=entrypoint_memory,
-            entrypoint_resources=_json("--entrypoint-resources", entrypoint_resources) or None,
-            entrypoint_label_selector=_json("--entrypoint-label-selector", entrypoint_label_selector) or None,
+            entrypoint_resources=json_object("--entrypoint-resources", entrypoint_resources) or None,
+            entrypoint_label_selector=json_object("--entrypoint-label-selector", entrypoint_label_selector)
+            or None,
         )
     except (RuntimeError, ValueError, TypeError) as error:
         raise click.ClickException(str(error)) from error
-    say(f"Job '{id}' submitted successfully")
-    advice = f"`skate job logs {id} --follow`, `skate job status {id}`, `skate job stop {id}`"
+    tell(f"Job '{id}' submitted successfully")
+    program = click.get_current_context().find_root().info_name
+    advice = ", ".join(f"`{program} job {verb} {id}`" for verb in ("logs --follow", "status", "stop"))
     if no_wait:
         click.echo(id)
-        say(f"Next: {advice}.")
+        tell(f"Next: {advice}.")
         return
-    say("Tailing logs until the job exits (disable with --no-wait):")
+    tell("Tailing logs until the job exits (disable with --no-wait):")
+    if runs_as_ray():  # Ray's jobs say so in their logs
+        click.echo(f"Running entrypoint for job {id}: {client.get_job_info(id).entrypoint}")
     try:
         _follow(client, id)
     except KeyboardInterrupt:
-        say(f"The job keeps running: {advice}.")
+        tell(f"The job keeps running: {advice}.")
         raise SystemExit(130) from None
-    if _say_end(client, id) is not JobStatus.SUCCEEDED:
+    status = _tell_status(client.get_job_info(id))
+    if status is JobStatus.FAILED or (status is JobStatus.STOPPED and not runs_as_ray()):
         raise SystemExit(1)
 
 
@@ -169,7 +180,9 @@ def submit(
 def list_(format_: str, address: str, headers: str | None, verify: bool | str) -> None:
     """List jobs: submitted ones, and attached programs."""
     jobs = _client(address, headers, verify).list_jobs()
-    if format_ != TABLE:
+    if _writes_as_ray():
+        click.echo(pprint.pformat(jobs))
+    elif format_ != TABLE:
         write_json([_row(each) for each in jobs])
     elif jobs:
         columns = ["submission_id", "job_id", "type", "status", "entrypoint"]
@@ -184,11 +197,13 @@ def list_(format_: str, address: str, headers: str | None, verify: bool | str) -
 @_client_options
 def status(id: str, format_: str, address: str, headers: str | None, verify: bool | str) -> None:
     """Show one job."""
-    row = _row(_known(lambda: _client(address, headers, verify).get_job_info(id)))
-    if format_ != TABLE:
-        write_json(row)
+    info = _known(lambda: _client(address, headers, verify).get_job_info(id))
+    if _writes_as_ray():
+        _tell_status(info)
+    elif format_ != TABLE:
+        write_json(_row(info))
     else:
-        write_block(row)
+        write_block(_row(info))
 
 
 @job.command()
@@ -216,15 +231,15 @@ def stop(id: str, no_wait: bool, address: str, headers: str | None, verify: bool
     """Stop a running job."""
     client = _client(address, headers, verify)
     if not _known(lambda: client.stop_job(id)):
-        say(f"Job '{id}' had ended already.")
+        tell(f"Job '{id}' had ended already.")
         return
     if no_wait:
-        say(f"Stopping job '{id}'.")
+        tell(f"Stopping job '{id}'.")
         return
-    say(f"Waiting for job '{id}' to exit (disable with --no-wait):")
+    tell(f"Waiting for job '{id}' to exit (disable with --no-wait):")
     while not client.get_job_status(id).is_terminal():
         time.sleep(WAIT_INTERVAL_S)
-    _say_end(client, id)
+    _tell_status(client.get_job_info(id))
 
 
 @job.command()
@@ -233,17 +248,26 @@ def stop(id: str, no_wait: bool, address: str, headers: str | None, verify: bool
 def delete(id: str, address: str, headers: str | None, verify: bool | str) -> None:
     """Delete the record and the log of a job that has ended."""
     _known(lambda: _client(address, headers, verify).delete_job(id))
-    say(f"Job '{id}' deleted successfully")
+    tell(f"Job '{id}' deleted successfully")
 
 
-def _say_end(client: JobSubmissionClient, id: str) -> JobStatus:
-    """Say how a job ended, in the words of `ray job`; return its status."""
-    info = client.get_job_info(id)
-    if info.status is JobStatus.FAILED:
-        say(f"Job '{id}' failed\nStatus message: {info.message}")
+def _writes_as_ray() -> bool:
+    """Return whether to write what Ray does: run as `ray`, and without `--format`, which Ray does not have."""
+    given = click.get_current_context().get_parameter_source("format_")
+    return runs_as_ray() and given is ParameterSource.DEFAULT
+
+
+def _tell_status(info: JobDetails) -> JobStatus:
+    """Write the status of a job in the words of `ray job`, and return it."""
+    id, status = info.submission_id or info.job_id, info.status
+    if status is JobStatus.SUCCEEDED:
+        tell(f"Job '{id}' succeeded")
+    elif status is JobStatus.STOPPED:
+        tell(f"Job '{id}' was stopped")
     else:
-        say(f"Job '{id}' {'was stopped' if info.status is JobStatus.STOPPED else 'succeeded'}")
-    return info.status
+        how = "failed" if status is JobStatus.FAILED else f"has the status {status}"
+        tell(f"Job '{id}' {how}\nStatus message: {info.message}")
+    return status
 
 
 def _known(ask: Any) -> Any:
@@ -259,37 +283,6 @@ def _follow(client: JobSubmissionClient, id: str) -> None:
             click.echo(text, nl=False)
 
     asyncio.run(follow())
-
-
-def _json(option: str, text: str | None) -> dict[str, Any]:
-    if not text:
-        return {}
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise click.BadParameter(f"{text!r} is not JSON: {error}", param_hint=option) from error
-    if not isinstance(found, dict):
-        raise click.BadParameter(f"{text!r} is JSON, but not an object", param_hint=option)
-    return found
-
-
-def _yaml(option: str, path: str | None) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        import yaml  # type: ignore[import-untyped]  # no stubs
-    except ImportError:
-        raise click.ClickException(
-            f"{option} needs pyyaml: pip install pyyaml, or use {option}-json."
-        ) from None
-    with open(path, encoding="utf-8") as file:
-        try:
-            found = yaml.safe_load(file)
-        except yaml.YAMLError as error:
-            raise click.BadParameter(f"{path} is not YAML: {error}", param_hint=option) from error
-    if not isinstance(found, dict):
-        raise click.BadParameter(f"{path} is YAML, but not a mapping", param_hint=option)
-    return found
 
 
 def _row(job: JobDetails) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import click
 
 import skate
 from skate._api import nodes
-from skate.cli.output import address_option, counted, say, write_block, write_table
+from skate.cli.arguments import yaml_mapping
+from skate.cli.output import address_option, counted, say, tell, write_block, write_table
 from skate.util import state
 
 # Options of `ray start` that have no meaning on one machine without ports; accepted, so that scripts run.
@@ -78,6 +79,12 @@ def _note_ignored(_: click.Context, param: click.Parameter, value: Any) -> None:
 @click.option("--num-gpus", type=float, help="GPUs to schedule. Default: the detected ones.")
 @click.option("--resources", callback=_pairs, help="""Custom resources, like '{"disk": 2}' or disk=2.""")
 @click.option("--labels", callback=_pairs, help="Labels of the node, like zone=a,tier=b or as JSON.")
+@click.option(
+    "--labels-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A YAML file with labels of the node; --labels takes precedence.",
+)
 @click.option("--memory", type=float, help="Bytes of memory that tasks may request. Default: all memory.")
 @click.option("--object-store-memory", type=int, help="Bytes of shared memory for objects.")
 @click.option(
@@ -103,6 +110,7 @@ def start(
     num_gpus: float | None,
     resources: dict[str, float] | None,
     labels: dict[str, Any] | None,
+    labels_file: str | None,
     memory: float | None,
     object_store_memory: int | None,
     preload: tuple[str, ...],
@@ -119,12 +127,13 @@ def start(
         raise click.UsageError(
             "A Skate node cannot join other nodes; to use a Ray cluster, call skate.init('ray://…')."
         )
+    every = {**yaml_mapping("--labels-file", labels_file), **(labels or {})}
     try:
         node = nodes.start(
             num_cpus=num_cpus,
             num_gpus=num_gpus,
             resources=resources,
-            labels={key: cell_text(value) for key, value in (labels or {}).items()},
+            labels={key: cell_text(value) for key, value in every.items()},
             memory=memory,
             object_store_memory=object_store_memory,
             preload=list(preload),
@@ -133,7 +142,9 @@ def start(
     except (ImportError, RuntimeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(node.folder)
-    say(f'The node runs (pid {node.pid}). Attach with skate.init(address="auto"); stop it with `skate stop`.')
+    tell(
+        f'The node runs (pid {node.pid}). Attach with skate.init(address="auto"); stop it with `skate stop`.'
+    )
     if block:
         _block(node)
 
@@ -175,7 +186,7 @@ def stop(force: bool, grace_period: float, everything: bool) -> None:
     Returns when all processes, shared memory and folders are gone.
     """
     stopped = nodes.stop(force=force, grace=grace_period, private=everything)
-    say(f"Stopped {counted(len(stopped), 'node')}." if stopped else "No node was running.")
+    tell(f"Stopped {counted(len(stopped), 'node')}." if stopped else "No node was running.")
 
 
 @click.command()

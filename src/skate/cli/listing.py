@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from skate._base.suggestions import did_you_mean
 from skate.cli import candidates
 from skate.cli.output import (
+    JSON,
     TABLE,
+    YAML,
     address_option,
     counted,
     format_option,
+    runs_as_ray,
     say,
     write_block,
     write_json,
     write_table,
+    write_yaml,
 )
 from skate.util.state import StateApiClient
 from skate.util.state.common import (
@@ -53,6 +59,7 @@ _COLUMNS = {
     StateResource.PLACEMENT_GROUPS: ["placement_group_id", "name", "state", "creator_job_id"],
     StateResource.RUNTIME_ENVS: ["runtime_env", "success"],
 }
+_RULE = "-" * 30
 _WITH_ID = [each for each in StateResource if each is not StateResource.RUNTIME_ENVS]
 
 
@@ -73,6 +80,12 @@ def _resource_argument(members: list[Any]) -> Callable[[F], F]:
         raise click.BadParameter(f"{value!r} is not one of {', '.join(words)}.{hint}", ctx=ctx, param=param)
 
     return click.argument("resource", callback=member, shell_complete=candidates.one_of(words))
+
+
+def _timeout_option(command: F) -> F:
+    return click.option(
+        "--timeout", type=float, hidden=True, expose_value=False, help="Accepted: the node answers at once."
+    )(command)
 
 
 def parse_filter(text: str) -> Filter:
@@ -96,7 +109,7 @@ def parse_filter(text: str) -> Filter:
     "--limit", type=int, default=DEFAULT_LIMIT, show_default=True, help="The number of rows to show."
 )
 @click.option("--detail", is_flag=True, help="Show all columns.")
-@click.option("--timeout", type=float, hidden=True, help="Accepted: the node answers at once.")
+@_timeout_option
 @format_option
 @address_option
 def list_(
@@ -104,7 +117,6 @@ def list_(
     filters: tuple[str, ...],
     limit: int,
     detail: bool,
-    timeout: float | None,
     format_: str,
     address: str,
 ) -> None:
@@ -119,8 +131,10 @@ def list_(
         rows = StateApiClient(address).list(resource, options, False, True)
     for warning in caught:
         say(str(warning.message))
-    if format_ != TABLE:
-        write_json([{name: row[name] for name in row.list_columns(detail)} for row in rows])
+    if runs_as_ray() and format_ != JSON:
+        _write_as_ray(rows, detail, format_)
+    elif format_ != TABLE:
+        write_json(_all_columns(rows, detail))
     elif detail:
         for number, row in enumerate(rows):
             if number:
@@ -133,9 +147,29 @@ def list_(
         say(f"There are no {resource.value.replace('_', ' ')}{' that match' if filters else ''}.")
 
 
+def _all_columns(rows: list[Any], detail: bool) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in row.list_columns(detail)} for row in rows]
+
+
+def _write_as_ray(rows: list[Any], detail: bool, format_: str) -> None:
+    """Write rows with the columns, headings and formats of `ray list`."""
+    if not rows:
+        click.echo("No resource in the cluster")
+        return
+    shown = [type(row).humanify(each) for row, each in zip(rows, _all_columns(rows, detail), strict=True)]
+    is_given = click.get_current_context().get_parameter_source("format_") is not ParameterSource.DEFAULT
+    if format_ == YAML or (detail and not is_given):
+        write_yaml(shown)
+        return
+    click.echo(f"\n======== List: {datetime.now()} ========\nStats:\n{_RULE}\nTotal: {len(rows)}\n")
+    click.echo(f"Table:\n{_RULE}")
+    write_table(["", *shown[0]], [[number, *row.values()] for number, row in enumerate(shown)])
+
+
 @click.command()
 @_resource_argument(_WITH_ID)
 @click.argument("id", shell_complete=candidates.resource_ids)
+@_timeout_option
 @format_option
 @address_option
 def get(resource: StateResource, id: str, format_: str, address: str) -> None:
@@ -145,6 +179,9 @@ def get(resource: StateResource, id: str, format_: str, address: str) -> None:
     """
     found = StateApiClient(address).get(resource, id, GetApiOptions())
     rows = found if isinstance(found, list) else [found] if found is not None else []
+    if not rows and runs_as_ray():
+        click.echo(f"Resource with id={id} not found in the cluster.")
+        return
     if not rows:
         name = resource.value.replace("_", "-")
         raise click.ClickException(f"Nothing among the {name} has the id {id}. See `skate list {name}`.")
@@ -159,6 +196,7 @@ def get(resource: StateResource, id: str, format_: str, address: str) -> None:
 
 @click.command()
 @_resource_argument(list(SummaryResource))
+@_timeout_option
 @format_option
 @address_option
 def summary(resource: SummaryResource, format_: str, address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -11,9 +12,11 @@ import click
 from skate._api.variables import PREFIXES
 from skate.cli import candidates
 
+C = TypeVar("C", bound=click.Command)
 F = TypeVar("F", bound=Callable[..., Any])
 
 TABLE, JSON, YAML = "table", "json", "yaml"
+RAY = "ray"  # the name of Ray's command line
 
 
 def format_option(command: F) -> F:
@@ -54,9 +57,33 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def runs_as_ray() -> bool:
+    """Return whether the command line runs under the name of Ray's, `ray`."""
+    context = click.get_current_context(silent=True)
+    name = context.find_root().info_name if context else None
+    return name is not None and name.partition(" ")[0] == RAY
+
+
+def under_rays_name(command: C) -> C:
+    """Return a copy of a command that runs as part of `ray`, also without the group that contains it."""
+    renamed = copy.copy(command)
+    renamed.name = f"{RAY} {command.name}"
+    return renamed
+
+
+def tell(text: str) -> None:
+    """Write a message that Ray writes to standard output: there if run as `ray`, else to standard error."""
+    click.echo(text, err=not runs_as_ray())
+
+
 def write_json(value: object) -> None:
     """Write a value as JSON."""
     click.echo(json.dumps(value, indent=2, default=str))
+
+
+def write_yaml(value: object) -> None:
+    """Write a value as a document of YAML; it is JSON, which is valid YAML."""
+    click.echo(f"---\n{json.dumps(value, indent=2, default=str)}\n...")
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -24,6 +24,7 @@ from skate.cli import (
     serve,
     tune,
 )
+from skate.cli.output import RAY
 from skate.cli.script import Handover
 from skate.exceptions import RayError
 
@@ -48,6 +49,14 @@ class Program(click.Group):
             raise  # the reader closed the pipe: click exits quietly
         except (ConnectionError, RayError, UnusableFolderError) as error:
             raise click.ClickException(str(error)) from error
+
+
+class RayProgram(Program):
+    """The same commands under the name of Ray's command line, whatever file has been started."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the program."""
+        return super().main(*args, **{**extra, "prog_name": RAY})
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
@@ -87,3 +96,11 @@ for _command in (
     about.version,
 ):
     main.add_command(_command)
+
+ray = RayProgram(
+    RAY,
+    commands=main.commands,
+    params=main.params,
+    help=main.help,
+    context_settings=main.context_settings,
+)

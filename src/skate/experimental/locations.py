@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import skate
+import skate._engine as engines
 from skate.util.state import get_objects, list_objects
 
 __all__ = ["get_local_object_locations", "get_object_locations"]
@@ -38,6 +39,7 @@ def get_object_locations(
         raise RuntimeError("This process has no session; call skate.init() first.")
     node = skate.get_runtime_context().get_node_id()
     limits: dict[str, Any] = {} if timeout_ms < 0 else {"timeout": timeout_ms / 1000}
+    engines.current().publish(obj_refs)
     rows = list_objects(limit=_MAX_ROWS, **limits)
     if len(rows) == _MAX_ROWS:  # there may be more
         rows = [row for ref in obj_refs for row in get_objects(ref.hex(), **limits)]

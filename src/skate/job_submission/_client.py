@@ -212,9 +212,9 @@ class JobSubmissionClient:
 def _connect(
     address: str, cookies: dict[str, Any] | None, headers: dict[str, Any] | None, verify: str | bool | None
 ) -> Jobs:
-    if address.startswith(("http://", "https://")) and (
-        headers or cookies or not nodes.is_default_dashboard(address)
-    ):
+    is_url = address.startswith(("http://", "https://"))
+    has_credentials = cookies or "authorization" in map(str.lower, headers or ())
+    if is_url and (has_credentials or not nodes.is_default_dashboard(address)):
         from skate.job_submission._http import HttpJobs
 
         return HttpJobs(address, cookies, headers, verify)

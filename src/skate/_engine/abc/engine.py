@@ -257,6 +257,10 @@ class Engine(ABC):
     def object_store(self) -> dict[str, int]:
         """Return the size and the usage of the object store."""
 
+    def publish(self, references: Sequence[ObjectRef[Any]]) -> None:
+        """Make objects known to the state API that only this process knows; by default, it knows all of them."""
+        return
+
     @abstractmethod
     def why(self, reference: ObjectRef[Any]) -> list[str]:
         """Explain what a reference waits for, one step per line."""

@@ -8,6 +8,7 @@ from skate._base import errors as exceptions
 EXECUTION = "TASK_EXECUTION_EXCEPTION"
 CANCELLED = "TASK_CANCELLED"
 WORKER_DIED = "WORKER_DIED"
+ACTOR_DIED = "ACTOR_DIED"
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
 
 # What the engine itself reports. A subclass stands before its base.
@@ -16,7 +17,7 @@ _CATEGORIES: dict[type[BaseException], str] = {
     exceptions.OutOfMemoryError: OUT_OF_MEMORY,
     exceptions.WorkerCrashedError: WORKER_DIED,
     exceptions.ActorUnavailableError: "ACTOR_UNAVAILABLE",
-    exceptions.ActorDiedError: "ACTOR_DIED",
+    exceptions.ActorDiedError: ACTOR_DIED,
     exceptions.TaskUnschedulableError: "TASK_UNSCHEDULABLE_ERROR",
     exceptions.ActorUnschedulableError: "ACTOR_UNSCHEDULABLE_ERROR",
     exceptions.TaskPlacementGroupRemoved: "TASK_PLACEMENT_GROUP_REMOVED",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from skate._base import variables
@@ -118,6 +119,32 @@ def resources(
         if name in ONLY_TYPES and amount:
             total[f"accelerator_type:{ONLY_TYPES[name]}"] = 1.0
     return {name: amount for name, amount in total.items() if amount or name == "CPU"}, devices
+
+
+def node_labels(given: Mapping[str, str] | None, total: Mapping[str, float]) -> dict[str, str]:
+    """Return the labels of the node: the given ones, and those that Ray derives from the machine and its variables.
+
+    Args:
+        given: Labels that the user has given, which take precedence.
+        total: The resources of the node.
+    """
+    found = {
+        "market-type": variables.text("NODE_MARKET_TYPE"),
+        "node-group": variables.text("NODE_TYPE_NAME"),
+        "availability-region": variables.text("NODE_REGION"),
+        "availability-zone": variables.text("NODE_ZONE"),
+        "accelerator-type": _accelerator_label(total),
+    }
+    return {**{f"ray.io/{name}": value for name, value in found.items() if value}, **(given or {})}
+
+
+def _accelerator_label(total: Mapping[str, float]) -> str | None:
+    # As on a TPU virtual machine of Google, where the variable is `v4-16` or similar.
+    generation = os.environ.get("TPU_ACCELERATOR_TYPE", "").partition("-")[0]
+    if "TPU" in total and generation:
+        return f"TPU-{generation.upper()}"
+    prefix = "accelerator_type:"
+    return next((name.removeprefix(prefix) for name in total if name.startswith(prefix)), None)
 
 
 def _read(path: str) -> str | None:

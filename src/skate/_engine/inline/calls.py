@@ -88,8 +88,8 @@ class Invocation:
 
     __slots__ = (
         "_objects", "arguments", "attempt", "cancelled", "count", "created", "done", "ended", "error_message",
-        "error_type", "id", "keep", "kind", "name", "parent", "per_yield", "references", "retries_left", "retry",
-        "running", "spec", "started", "state", "stream", "window",
+        "error_type", "id", "keep", "kind", "name", "parent", "per_yield", "recorded", "references",
+        "retries_left", "retry", "running", "spec", "started", "state", "stream", "window",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +114,7 @@ class Invocation:
         self.keep: Any = None  # objects to keep alive until the call is done
         self.running: Running | None = None
         self.parent = b""
+        self.recorded = spec.events
         self.state = WAITING
         self.created = time.time()
         self.started = 0.0
@@ -131,6 +132,8 @@ class Invocation:
             options: The options of the call.
             new_stream: Creates the stream of a generator.
         """
+        if options.enable_task_events is not None:
+            self.recorded = options.enable_task_events
         submitter = current.get()
         if submitter is not None:
             self.parent = submitter.task

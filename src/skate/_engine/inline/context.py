@@ -29,6 +29,7 @@ class Spec:
     labels: dict[str, str] = field(default_factory=dict)
     label_choices: list[dict[str, str]] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
+    events: bool = True  # whether the state API lists the calls
 
     def columns(self) -> dict[str, Any]:
         """Return the columns that the tables of tasks and actors share."""

@@ -41,7 +41,7 @@ from skate._engine.abc import (
     Table,
 )
 from skate._engine.common import failures, session_folders, session_roots
-from skate._engine.common.machine_facts import OBJECT_STORE_SHARE, resources
+from skate._engine.common.machine_facts import OBJECT_STORE_SHARE, node_labels, resources
 from skate._engine.common.outcomes import ExitRequest, serialize_put
 from skate._engine.common.tables import group_table, node_row
 from skate._engine.common.traced_calls import choose_class
@@ -111,7 +111,7 @@ class InlineEngine(Engine):
             make_methods=lambda actors: Methods(
                 self.objects, self.progress, self.scheduler, self._execution, factory, actors, self._stream
             ),
-            record=lambda call: self.tasks.history.append(call.row()),
+            record=self.tasks.record,
         )
         self.methods = self.actors.methods
         self.views = Views(self)
@@ -486,4 +486,11 @@ def start(
     total["object_store_memory"] = float(object_store_memory or int(memory() * OBJECT_STORE_SHARE))
     metadata = metadata or {}
     kind = choose_class(InlineEngine, metadata)
-    return kind(total, devices, labels or {}, namespace or secrets.token_hex(16), runtime_env or {}, metadata)
+    return kind(
+        total,
+        devices,
+        node_labels(labels, total),
+        namespace or secrets.token_hex(16),
+        runtime_env or {},
+        metadata,
+    )

@@ -279,7 +279,8 @@ class ActorCallOwner:
         elif isinstance(error, SystemExit):
             reason = "The actor's method ended the interpreter."
             if call.stream is not None or not call.retries_left:
-                call.fail(self._actors.death_error(actor, reason, code=exit_code(error)))
+                end = call.fail if exit_code(error) else call.leave
+                end(self._actors.death_error(actor, reason, code=exit_code(error)))
             self._actors.lose(actor, reason, code=exit_code(error))
         elif matches(error, call.retry) and not is_deadlock(error) and call.spend_retry():
             return True

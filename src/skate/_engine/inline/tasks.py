@@ -167,10 +167,15 @@ class Tasks:
             call.fail(Value.error(task_error(error, call.name)))
         return False
 
+    def record(self, call: Invocation) -> None:
+        """Add a finished task or call to the history, unless its options disable it."""
+        if call.recorded:
+            self.history.append(call.row())
+
     def finish(self, call: Invocation) -> None:
         """Drop a finished task, and return its resources."""
         if self.table.pop(call.id, None) is not None:
-            self.history.append(call.row())
+            self.record(call)
         self._functions.pop(call.id, None)
         self._scheduler.forget(call.id)
         grant = self._grants.pop(call.id, None)
@@ -218,6 +223,7 @@ def make_spec(export: Export, options: TaskOptions | ActorOptions, environment: 
         bundle=where.bundle,
         capture_children=where.capture_children,
         node=where.node,
+        events=options.effective_enable_task_events,
         labels=labels,
         label_choices=choices,
         environment=environment,

@@ -53,12 +53,12 @@ class Views:
         return [actor.row() for actor in list(self._engine.actors.table.values())]
 
     def _tasks(self) -> list[dict[str, Any]]:
-        waiting = [call.row() for call in list(self._engine.tasks.table.values())]
+        waiting: list[Invocation] = list(self._engine.tasks.table.values())
         for actor in list(self._engine.actors.table.values()):
             if actor.state not in (ALIVE, DEAD) and actor.creation is not None:
-                waiting.append(actor.creation.row())
-            waiting += [call.row() for call in list(actor.calls.values())]
-        return [*self._engine.tasks.history, *waiting]
+                waiting.append(actor.creation)
+            waiting += actor.calls.values()
+        return [*self._engine.tasks.history, *(call.row() for call in waiting if call.recorded)]
 
     def _workers(self) -> list[dict[str, Any]]:
         return [

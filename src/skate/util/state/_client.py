@@ -11,7 +11,7 @@ from skate._base.ids import OBJECT_SIZE, TASK_SIZE, object_id
 from skate._base.object_ref import ObjectRef
 from skate._base.suggestions import did_you_mean
 from skate.util.state._attachment import attach
-from skate.util.state._rows import clear_details, rows, schema_of
+from skate.util.state._rows import NO_CALL_SITE, clear_details, rows, schema_of
 from skate.util.state._schema import StateSchema
 from skate.util.state.common import (
     RAY_MAX_LIMIT_FROM_API_SERVER,
@@ -249,7 +249,7 @@ def _objects(rows: list[Any]) -> dict[str, Any]:
         "summary": {site: _summarize_objects(found) for site, found in by_site.items()},
         "total_objects": len(rows),
         "total_size_mb": _size_mb(rows),
-        "callsite_enabled": False,
+        "callsite_enabled": any(site != NO_CALL_SITE for site in by_site),
         "summary_by": "callsite",
     }
 

@@ -7,13 +7,14 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 from skate._engine.abc import Engine, Table
 from skate.util.state.exception import InvalidQueryError
 
 DEFAULT_INTERVAL = 0.1  # seconds between two polls of a followed log
 CHUNK = 1 << 16
+_BYTES = "latin-1"  # maps each byte to a character, and back
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _WORKER = re.compile(r"worker-(\d+)\.")
 
@@ -89,8 +90,16 @@ def _worker_of(engine: Engine, actor: str | None, task: str | None, pid: int | N
 
 
 def read_log(
-    folder: str, name: str, *, tail: int, follow: bool, interval: float | None, errors: str, plain: bool
-) -> Iterator[str]:
+    folder: str,
+    name: str,
+    *,
+    tail: int,
+    follow: bool,
+    interval: float | None,
+    encoding: str | None,
+    errors: str,
+    plain: bool,
+) -> Iterator[Any]:
     """Yield the text of a log in pieces.
 
     Args:
@@ -99,6 +108,7 @@ def read_log(
         tail: Number of last lines to start with; negative for all.
         follow: Whether to continue as the file grows.
         interval: Seconds between two polls when following.
+        encoding: The encoding of the log; None to yield its bytes.
         errors: How to treat bytes that cannot be decoded.
         plain: Whether to remove ANSI color codes.
     """
@@ -111,9 +121,10 @@ def read_log(
         if not follow or not os.path.isdir(folder):
             return
         time.sleep(interval or DEFAULT_INTERVAL)
-    with open(path, encoding="utf-8", errors=errors) as file:
+    with open(path, encoding=encoding or _BYTES, errors=errors, newline="") as file:
         for text in _pieces(file, path, tail, follow, interval or DEFAULT_INTERVAL):
-            yield _ANSI.sub("", text) if plain else text
+            shown = _ANSI.sub("", text) if plain else text
+            yield shown if encoding else shown.encode(_BYTES)
 
 
 def _pieces(file: IO[str], path: str, tail: int, follow: bool, interval: float) -> Iterator[str]:

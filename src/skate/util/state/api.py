@@ -366,7 +366,7 @@ def get_log(
         tail: Number of last lines to start with; all by default.
         timeout: Accepted as in Ray.
         suffix: Accepted as in Ray; standard output and standard error share one file.
-        encoding: Accepted as in Ray; logs are UTF-8.
+        encoding: Encoding of the log; None yields bytes.
         errors: How to treat bytes that cannot be decoded, as in `bytes.decode`.
         submission_id: Id of the job whose driver wrote the log.
         attempt_number: Accepted as in Ray; the last attempt is shown.
@@ -406,6 +406,7 @@ def get_log(
         tail=tail,
         follow=follow,
         interval=_interval,
+        encoding=encoding,
         errors=errors or "strict",
         plain=filter_ansi_code,
     )

@@ -30,6 +30,7 @@ __all__ = [
     "SummaryResource",
     "TaskState",
     "WorkerState",
+    "filter_fields",
     "state_column",
 ]
 
@@ -61,6 +62,17 @@ class SummaryResource(Enum):
     ACTORS = "actors"
     TASKS = "tasks"
     OBJECTS = "objects"
+
+
+def filter_fields(data: dict[str, Any], state_dataclass: type[StateSchema], detail: bool) -> dict[str, Any]:
+    """Return the columns of a row, in the order of its schema; columns that it does not have are None.
+
+    Args:
+        data: The row.
+        state_dataclass: The schema, such as `TaskState`.
+        detail: Whether to include the columns that are only shown with details.
+    """
+    return {name: data.get(name) for name in state_dataclass.list_columns(detail=detail)}
 
 
 @dataclass

@@ -462,6 +462,11 @@ class LocalEngine(Engine):
         usage: dict[str, int] = self.client.channel.ask(m.Question.OBJECT_STORE)
         return usage
 
+    def publish(self, references: Sequence[ObjectRef[Any]]) -> None:
+        """Send small values, which only this process has, to the node."""
+        for reference in references:
+            self.client.promote(reference)
+
     def why(self, reference: ObjectRef[Any]) -> list[str]:
         """Explain what a reference waits for, one step per line."""
         self.client.check([reference])

@@ -62,6 +62,7 @@ def task_template(
         labels=labels,
         label_choices=choices,
         node=node,
+        events=options.effective_enable_task_events,
         module=export.module,
         qualname=export.name,
     )
@@ -86,6 +87,7 @@ def actor_template(
         labels=labels,
         label_choices=choices,
         node=node,
+        events=options.effective_enable_task_events,
         module=export.module,
         qualname=export.qualname,
     )
@@ -108,6 +110,7 @@ def actor_options(
         out_of_order=bool(options.allow_out_of_order_execution),
         max_pending_calls=options.effective_max_pending_calls,
         max_task_retries=options.effective_max_task_retries,
+        events=options.effective_enable_task_events,
         generator_cap=max(0, options.effective_actor_generator_backpressure_num_objects),
         metadata=metadata,
     )
@@ -116,6 +119,9 @@ def actor_options(
 def template_number(client: Client, spec: m.TaskTemplate) -> int:
     """Return the number of a template; equal templates have equal numbers."""
     return client.template(pack(spec), lambda: spec)
+
+
+_USUAL = {"retry", "window", "per_yield"}
 
 
 def prepare_call(method: MethodInfo, options: MethodOptions) -> tuple[MethodOptions, int, int, str, bytes]:
@@ -130,5 +136,7 @@ def prepare_call(method: MethodInfo, options: MethodOptions) -> tuple[MethodOpti
     }
     if options.name:
         rare["name"] = options.name
-    plain = not (retry or window or options.name or rare["per_yield"] != 1)
+    if options.enable_task_events is not None:
+        rare["events"] = options.enable_task_events
+    plain = not (retry or window or rare.keys() > _USUAL or rare["per_yield"] != 1)
     return options, count, window, options.concurrency_group or "", b"" if plain else dumps(rare)

@@ -123,7 +123,12 @@ def attach(
     node: NodeProcess, namespace: str | None, runtime_env: dict[str, Any], extra: dict[str, Any]
 ) -> LocalDriver:
     """Attach to a node that this process has started."""
-    return _attach(node.sock, node, namespace, runtime_env, extra, OutputPrinter())
+    return _attach(node.sock, node, namespace, runtime_env, extra, _printer(extra["metadata"]))
+
+
+def _printer(metadata: dict[str, Any]) -> OutputPrinter:
+    # Structured records name their worker themselves, and other programs read them.
+    return OutputPrinter(prefixed="logging_config" not in metadata)
 
 
 def connect(
@@ -138,7 +143,7 @@ def connect(
 ) -> LocalDriver:
     """Attach to a running node: as a job, as an unlisted job, or as an observer without a job."""
     fill_standard_streams()
-    printer = OutputPrinter()  # before the connection opens, because it raises for an invalid variable
+    printer = _printer(metadata)  # before the connection opens, because it raises for an invalid variable
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connect_socket(sock, sessions.at(address).socket)

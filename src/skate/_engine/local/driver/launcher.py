@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base import variables
 from skate._base.locations import IMPORT_ROOT
-from skate._engine.common.machine_facts import resources, store_budget
+from skate._engine.common.machine_facts import node_labels, resources, store_budget
 from skate._engine.common.platform import system
 from skate._engine.common.process_limits import retry_with_deadline
 from skate._engine.local.session import folders as sessions
@@ -126,7 +126,7 @@ def node_config(
     return {
         "resources": total,
         "devices": devices,
-        "labels": labels or {},
+        "labels": node_labels(labels, total),
         "node_id": os.urandom(28).hex(),
         "budget": budget,
         "preload": preload,

@@ -125,12 +125,18 @@ class Deduplicator:
 
 
 class OutputPrinter:
-    """Prints lines of workers in its own thread."""
+    """Prints lines of workers in its own thread.
 
-    def __init__(self, *, limit: int = MAX_QUEUED) -> None:
+    Args:
+        limit: The number of characters that may wait for the terminal.
+        prefixed: Whether the name and the process of the worker precede each line.
+    """
+
+    def __init__(self, *, limit: int = MAX_QUEUED, prefixed: bool = True) -> None:
         self._deduplicator = _deduplicator()
         self._coloured = variables.flag("COLOR_PREFIX", True)
         self._limit = limit
+        self._prefixed = prefixed
         self._queue: deque[tuple[m.Output, int]] = deque()
         self._queued = 0  # characters in the queue
         self._dropped = 0  # lines since the last one that was queued
@@ -210,9 +216,17 @@ class OutputPrinter:
             if stream is None or not output.lines:  # a program without a terminal may have no streams
                 continue
             try:
-                _print(stream, output, coloured=self._coloured and stream.isatty())
+                _print(stream, output, self._prefix(output, coloured=self._coloured and stream.isatty()))
             except (OSError, ValueError):
                 return  # the driver's output is closed, as in `program | head`
+
+    def _prefix(self, output: m.Output, *, coloured: bool) -> str:
+        if not self._prefixed:
+            return ""
+        prefix = f"({output.name} pid={output.pid})" if output.pid else f"({output.name})"
+        if coloured:
+            prefix = f"{_COLOURS[output.pid % len(_COLOURS)]}{prefix}\033[0m"
+        return f"{prefix} "
 
 
 def _deduplicator() -> Deduplicator | None:
@@ -226,11 +240,8 @@ def _deduplicator() -> Deduplicator | None:
     )
 
 
-def _print(stream: TextIO, output: m.Output, *, coloured: bool) -> None:
-    prefix = f"({output.name} pid={output.pid})" if output.pid else f"({output.name})"
-    if coloured:
-        prefix = f"{_COLOURS[output.pid % len(_COLOURS)]}{prefix}\033[0m"
-    text = "".join([f"{prefix} {line}\n" for line in output.lines])
+def _print(stream: TextIO, output: m.Output, prefix: str) -> None:
+    text = "".join([f"{prefix}{line}\n" for line in output.lines])
     try:
         stream.write(text)
     except UnicodeEncodeError:

@@ -23,13 +23,14 @@ MAX_BACKLOG = 16 << 20  # bytes that may wait for a driver; further lines are on
 
 
 class _Pipe:
-    __slots__ = ("descriptor", "error", "number", "partial")
+    __slots__ = ("descriptor", "error", "name", "number", "partial")
 
     def __init__(self, descriptor: int, number: int, *, error: bool) -> None:
         self.descriptor = descriptor
         self.number = number
         self.error = error
         self.partial = bytearray()  # the unfinished line
+        self.name = ""  # what the worker has called itself in this stream
 
 
 class OutputPipes:
@@ -40,7 +41,6 @@ class OutputPipes:
         self._pipes: dict[int, list[_Pipe]] = {}
         self._last: dict[int, deque[str]] = {}
         self._files: dict[int, Any] = {}
-        self._names: dict[int, str] = {}
         self._unlogged: set[int] = set()  # workers whose log file is not writable
         self._dropped: dict[int, int] = {}  # driver -> lines that were not sent to it
 
@@ -99,7 +99,7 @@ class OutputPipes:
         for index, line in enumerate(lines):
             if line.startswith(NAME_MARK):
                 self._show(pipe, lines[begin:index])
-                self._names[pipe.number] = line.removeprefix(NAME_MARK)
+                pipe.name = line.removeprefix(NAME_MARK)
                 begin = index + 1
         self._show(pipe, lines[begin:])
 
@@ -136,7 +136,7 @@ class OutputPipes:
         if connection is not None and connection.backlog > MAX_BACKLOG:
             self._dropped[driver] = self._dropped.get(driver, 0) + len(lines)
             return
-        name = self._names.get(pipe.number) or self._name_of(peer)
+        name = pipe.name or self._name_of(peer)
         dropped = self._dropped.pop(driver, 0)
         machine.send(driver, m.Output(name, peer.pid, lines, pipe.error, dropped))
 
@@ -155,7 +155,6 @@ class OutputPipes:
         file = self._files.pop(number, None)
         if file is not None:
             file.close()
-        self._names.pop(number, None)
         self._unlogged.discard(number)
         return list(self._last.pop(number, ()))
 

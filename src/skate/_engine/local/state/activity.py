@@ -43,7 +43,7 @@ class Activity:
         machine = self._machine
         tasks = Counter(machine.tasks.counts)
         tasks.update(self._views.call_counts)
-        tasks.update(map(_state_of, filter(task_rows.is_unfinished, machine.tasks.table.values())))
+        tasks.update(map(_state_of, filter(task_rows.is_listed, machine.tasks.table.values())))
         return {
             "total": to_floats(machine.scheduler.pool.total),
             "available": available,
@@ -85,7 +85,7 @@ class Activity:
         past, tasks_at = _newer(tasks.history, sum(tasks.counts.values()), tasks_after, limit)
         ended, calls_at = _newer(self._views.calls, sum(self._views.call_counts.values()), calls_after, limit)
         most = MAX_UNFINISHED if limit else 0
-        left = list(islice(filter(task_rows.is_unfinished, tasks.table.values()), most))
+        left = list(islice(filter(task_rows.is_listed, tasks.table.values()), most))
         return {
             "finished": [*map(task_rows.finished_row, past), *map(task_rows.call_row, ended)],
             "unfinished": [

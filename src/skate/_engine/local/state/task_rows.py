@@ -72,6 +72,11 @@ def is_unfinished(task: Task) -> bool:
     return task.actor is None or task.actor.state not in (ALIVE, DEAD)
 
 
+def is_listed(task: Task) -> bool:
+    """Return whether a task of the table has a row: it has not run, and its options do not disable it."""
+    return task.template.spec.events and is_unfinished(task)
+
+
 def _spec_facts(id: bytes, spec: m.TaskTemplate, job: bytes) -> Row:
     creates = id.startswith(CREATION)
     kind = "ACTOR_CREATION_TASK" if creates else "NORMAL_TASK"

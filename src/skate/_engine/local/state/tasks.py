@@ -273,7 +273,9 @@ class Tasks:
                 self._fail_with_dependency(task, obj)
 
     def record(self, task: Task, state: str, seconds: float, peer: Peer | None, failed: str) -> None:
-        """Add a finished task to the history, for the state API and the timeline."""
+        """Add a finished task to the history, for the state API and the timeline, unless its options disable it."""
+        if not task.template.spec.events:
+            return
         self.counts[state] = self.counts.get(state, 0) + 1
         template = task.template
         number, pid = (0, 0) if peer is None else (peer.number, peer.pid)

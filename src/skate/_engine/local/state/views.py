@@ -151,7 +151,7 @@ class Views:
         return [
             *map(task_rows.finished_row, tasks.history),
             *map(task_rows.call_row, [*self.calls, *calls]),
-            *map(task_rows.unfinished_row, filter(task_rows.is_unfinished, tasks.table.values())),
+            *map(task_rows.unfinished_row, filter(task_rows.is_listed, tasks.table.values())),
         ]
 
     # ------------------------------------------------------------ tables

@@ -270,7 +270,7 @@ class ActorHost:
     def _on_call(self, connection: Connection, messages: list[Any]) -> None:
         for message in messages:
             if type(message) is m.Call:
-                incoming = IncomingCall(message, connection, self.class_name)
+                incoming = IncomingCall(message, connection, self.class_name, recorded=self.options.events)
                 self._by_task[message.task] = incoming
                 if message.num_returns == m.STREAMING:
                     self._runner.backpressure.expect_reader(message.task, message.taken)
@@ -340,7 +340,7 @@ class ActorHost:
     def in_progress(self) -> list[Any]:
         """Return rows of unfinished calls for the state API."""
         row = self._worker.events.running
-        return [row(each.call.task, each.name, each.started) for each in list(self._by_task.values())]
+        return [row(each) for each in list(self._by_task.values()) if each.recorded]
 
     # ------------------------------------------------------------ running a call
 
@@ -448,7 +448,7 @@ class ActorHost:
         reply.count = self._runner.backpressure.made(call.task)
         context = incoming.context
         if isinstance(error, SystemExit) and not (context is not None and context.exiting):
-            exit_process(error)
+            self._worker.exit_in_call(incoming, error)
         if isinstance(error, exceptions.TaskCancelledError) and incoming.cancelled:
             reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name, error))
             failed = error_types.CANCELLED
@@ -479,7 +479,7 @@ class ActorHost:
             actor = self._message.actor.hex()
             died = exceptions.ActorDiedError(EXITED, actor_id=actor, class_name=self.class_name)
             reply.results = incoming.fill(m.Result(ERROR, dumps(died)))
-        self._worker.events.add(call.task, incoming.name, incoming.started, time.time(), failed)
+        self._worker.events.add(incoming, time.time(), failed)
         self._replies.reply(incoming, reply, context)
         if leaving:
             self._exit_by_user()

@@ -27,9 +27,13 @@ _NO_OPTIONS: dict[str, Any] = {"retry": False, "window": 0, "per_yield": 1}
 class IncomingCall:
     """A call, and the connection that it arrived on."""
 
-    __slots__ = ("call", "cancelled", "connection", "context", "loop", "name", "options", "started", "task")
+    __slots__ = (
+        "call", "cancelled", "connection", "context", "loop", "name", "options", "recorded", "started", "task",
+    )  # fmt: skip
 
-    def __init__(self, call: m.Call, connection: Connection, class_name: str) -> None:
+    def __init__(
+        self, call: m.Call, connection: Connection, class_name: str, *, recorded: bool = True
+    ) -> None:
         self.call = call
         self.connection = connection
         self.cancelled = False
@@ -39,6 +43,7 @@ class IncomingCall:
         self.loop: Any = None
         self.options: dict[str, Any] = loads(call.options) if call.options else _NO_OPTIONS
         self.name: str = self.options.get("name") or f"{class_name}.{call.method}"
+        self.recorded: bool = self.options.get("events", recorded)  # whether the state API lists it
 
     def fill(self, result: m.Result) -> list[m.Result]:
         """Return a result once for each return value of the call."""

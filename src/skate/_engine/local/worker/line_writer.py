@@ -7,7 +7,7 @@ import os
 import sys
 
 NAME_MARK = (
-    "\x01skate-name:"  # prefix of a line that sets the name shown before the later lines of the process
+    "\x01skate-name:"  # prefix of a line that sets the name shown before the later lines of the stream
 )
 
 
@@ -42,5 +42,7 @@ def announce_name(name: str) -> None:
     """Show the name of an actor, if it has one, before the lines that its process prints, as in Ray."""
     if not name:
         return
-    sys.stdout.flush()
-    os.write(1, f"{NAME_MARK}{name}\n".encode())
+    line = f"{NAME_MARK}{name}\n".encode()
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        stream.flush()
+        os.write(descriptor, line)

@@ -8,12 +8,14 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from skate._base import errors as exceptions
 from skate._base import tracing
 from skate._engine.common import error_types, signals
+from skate._engine.common.outcomes import describe_failure
 from skate._engine.common.platform import system
 from skate._engine.common.traced_calls import traced_engine
 from skate._engine.local.client.client import Client
@@ -26,9 +28,12 @@ from skate._engine.local.wire.frames import Connection, unpack
 from skate._engine.local.wire.interrupts import Interrupts
 from skate._engine.local.wire.unix_sockets import bind, connect
 from skate._engine.local.worker import surroundings
-from skate._engine.local.worker.execution import PreparedFunction, TaskRunner
+from skate._engine.local.worker.execution import PreparedFunction, TaskRunner, exit_process
 from skate._engine.local.worker.line_writer import LineWriter, end_lines
 from skate._engine.local.worker.process_title import IDLE, ProcessTitle
+
+if TYPE_CHECKING:
+    from skate._engine.local.worker.executors import IncomingCall
 
 MAX_COALESCED_RESULTS = 8  # results of short tasks that may be sent together
 MAX_RESULT_DELAY_S = 0.0005  # seconds of work after which results are sent
@@ -43,17 +48,18 @@ class EventLog:
     def __init__(self) -> None:
         self._rows: deque[Row] = deque(maxlen=MAX_CALLS_KEPT)
 
-    def add(self, task: bytes, name: str, started: float, ended: float, failed: str) -> None:
-        """Add a finished call."""
-        self._rows.append(
-            (task, name, "ACTOR_TASK", started, ended, "FAILED" if failed else "FINISHED", failed)
-        )
+    def add(self, call: IncomingCall, ended: float, failed: str) -> None:
+        """Add a finished call, unless its options disable it."""
+        if not call.recorded:
+            return
+        state = "FAILED" if failed else "FINISHED"
+        self._rows.append((call.call.task, call.name, "ACTOR_TASK", call.started, ended, state, failed))
 
     @staticmethod
-    def running(task: bytes, name: str, started: float) -> Row:
+    def running(call: IncomingCall) -> Row:
         """Return the row of an unfinished call."""
-        state = "RUNNING" if started else "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
-        return (task, name, "ACTOR_TASK", started, 0.0, state, "")
+        state = "RUNNING" if call.started else "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
+        return (call.call.task, call.name, "ACTOR_TASK", call.started, 0.0, state, "")
 
     def take(self) -> list[Row]:
         """Remove and return the rows."""
@@ -181,6 +187,17 @@ class Worker:
             if self.actor is not None:
                 rows += self.actor.in_progress()
             self.client.channel.send(m.Events(rows, message.request))
+
+    def exit_in_call(self, call: IncomingCall, error: SystemExit) -> NoReturn:
+        """End the process as a method of the actor asks, after the node has heard of its calls."""
+        text = (
+            "" if error.code in (None, 0) else f"The method ended its process with sys.exit({error.code!r})."
+        )
+        self.events.add(call, time.time(), describe_failure(error_types.ACTOR_DIED, text) if text else "")
+        with self._events_lock:
+            self.client.channel.send(m.Events(self.events.take()))
+            self.client.channel.hub.send_held_back()
+        exit_process(error)
 
     def send_final_events(self) -> None:
         """Send the remaining events and releases, and announce the end of the process."""

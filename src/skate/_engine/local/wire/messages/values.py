@@ -70,6 +70,7 @@ class TaskTemplate(Mutable):
     node: str = ""  # node affinity, hard
     module: str = ""
     qualname: str = ""
+    events: bool = True  # whether the state API lists the tasks; the constructor of an actor
 
 
 class ActorOptions(Mutable):
@@ -86,5 +87,6 @@ class ActorOptions(Mutable):
     out_of_order: bool = False
     max_pending_calls: int = -1
     max_task_retries: int = 0
+    events: bool = True  # whether the state API lists calls, unless a method says otherwise
     generator_cap: int = 0  # objects that all generators of the actor together may be ahead
     metadata: bytes = b""  # serialized method signatures, for handles created from a name
