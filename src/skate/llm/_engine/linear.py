@@ -81,7 +81,7 @@ class Bfloat16Linear:
         """Return the product for each row."""
         count = rows.shape[0]
         padded = functional.pad(rows.bfloat16(), (0, 0, 0, -count % _TILE))
-        blocks = [self._multiply(block) for block in padded.split(_MOST_ROWS)]
+        blocks = [self._multiply(block) for block in torch.split(padded, _MOST_ROWS)]
         product = (blocks[0] if len(blocks) == 1 else torch.cat(blocks))[:count].float()
         return product if self.bias is None else product + self.bias
 
@@ -93,7 +93,7 @@ class Bfloat16Linear:
 def has_bfloat16() -> bool:
     """Return whether this CPU has instructions for products in bfloat16, which others compute slowly."""
     # ARM's are not used, because nobody has checked that the result of a row is the same among others there.
-    supported: bool = torch.backends.mkldnn.is_available() and torch.cpu._is_avx512_bf16_supported()
+    supported: bool = torch.cpu._is_avx512_bf16_supported()
     return supported
 
 
