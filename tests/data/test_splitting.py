@@ -114,6 +114,12 @@ class TestStreaming:
         with pytest.raises(ValueError, match="broken"):
             self.consumed(numbers(100).map(fails).streaming_split(2, equal=True))
 
+    def test_a_reader_without_rows_materializes_the_columns(self) -> None:
+        none = numbers(4).filter(lambda row: row["id"] > 4)
+        [part] = none.streaming_split(1)
+        assert part.materialize().to_pandas()["id"].tolist() == []
+        assert none.iterator().materialize().schema().names == ["id"]
+
     def test_readers_see_the_settings_and_the_columns(self, settings: DataContext) -> None:
         settings.set_config("word", "here")
         part, _ = numbers(4).streaming_split(2)

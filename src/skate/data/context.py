@@ -13,6 +13,7 @@ from skate._api import variables
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, Range, check_attribute
 from skate.data._execution_options import ExecutionOptions
 from skate.data.checkpoint.interfaces import CheckpointConfig, config_of
+from skate.data.extensions.tensor_extension import FixedShapeTensorFormat
 from skate.util.annotations import RayDeprecationWarning
 
 __all__ = ["DataContext", "DatasetContext", "ShuffleStrategy"]
@@ -53,7 +54,7 @@ _IGNORED_SETTINGS: dict[str, Any] = {
     "actor_prefetcher_enabled": False,
     "actor_init_max_retries": 3,
     "actor_init_retry_on_errors": False,
-    "arrow_fixed_shape_tensor_format": None,
+    "arrow_fixed_shape_tensor_format": FixedShapeTensorFormat.V2,
     "accurate_map_phase_timing": False,
     "batch_to_block_arrow_format": True,
     "custom_execution_callback_classes": [],

@@ -76,6 +76,8 @@ def to_tensors(batch: Mapping[str, np.ndarray[Any, Any]], dtypes: Any = None) ->
 def to_tensor(values: np.ndarray[Any, Any], dtype: Any = None, name: str = "") -> Any:
     """Convert an array to a tensor, without a copy if the array is writable and the type stays the same."""
     torch = load("torch", "iter_torch_batches")
+    if values.dtype == object and all(each is None for each in values):
+        values = np.full(len(values), np.nan, np.float32)  # a column without a type: nothing but nulls
     if values.dtype == object:
         try:
             values = np.stack([np.asarray(each) for each in values])

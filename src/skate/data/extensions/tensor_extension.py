@@ -5,6 +5,7 @@ Ray has three types for tensors of one shape; all of them create Arrow's own typ
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "ArrowTensorTypeV2",
     "ArrowVariableShapedTensorArray",
     "ArrowVariableShapedTensorType",
+    "FixedShapeTensorFormat",
     "FixedShapeTensorType",
     "TensorArray",
     "TensorDtype",
@@ -54,6 +56,24 @@ class ArrowTensorTypeV2(metaclass=_ArrowTypeAlias):
 
 
 ArrowTensorType = ArrowTensorTypeV2
+
+
+class FixedShapeTensorFormat(enum.Enum):
+    """The types that Ray has for tensors of one shape. `DataContext` accepts them; the columns are the same with each.
+
+    Example:
+        >>> FixedShapeTensorFormat.V2.to_type()((2, 3), pa.int64()).shape
+        [2, 3]
+    """
+
+    V1 = "v1"
+    V2 = "v2"
+    ARROW_NATIVE = "native"
+
+    def to_type(self) -> type:
+        """Return the class of the type."""
+        native = self is FixedShapeTensorFormat.ARROW_NATIVE
+        return FixedShapeTensorType if native else ArrowTensorTypeV2
 
 
 class _ArrowArrayAlias(type):
