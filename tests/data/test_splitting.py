@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import skate
@@ -144,6 +145,19 @@ class TestStreamingTrainTestSplit:
         assert not set(train.unique("name")) & set(test.unique("name"))
         assert train.count() + test.count() == 300
 
+    def test_numbers_are_divided_evenly_and_alike_in_every_block(self) -> None:
+        ds = numbers(10_000, blocks=4)
+        train, test = (
+            ids(side) for side in ds.streaming_train_test_split(0.2, split_type="hash", hash_column="id")
+        )
+        assert sorted(train + test) == list(range(10_000))
+        assert 1_800 < len(test) < 2_200
+        table = pa.table({"id": pa.array([None, *range(-5, 10_000)], pa.int32())})
+        _, again = skate.data.from_arrow(table).streaming_train_test_split(
+            0.2, split_type="hash", hash_column="id"
+        )
+        assert [number for number in ids(again) if number is not None and number >= 0] == sorted(test)
+
     @pytest.mark.parametrize(
         ("options", "word"),
         [
@@ -152,7 +166,7 @@ class TestStreamingTrainTestSplit:
             ({"test_size": 0.5, "split_type": "hash"}, "hash_column"),
             (
                 {"test_size": 0.5, "split_type": "hash", "hash_column": "id", "seed": 1},
-                "does not support seed",
+                "seed is not supported",
             ),
             ({"test_size": 0.5, "hash_column": "id"}, "hash_column is not supported"),
         ],

@@ -107,7 +107,9 @@ def test_a_model_that_was_given_no_gpu_is_talked_about(caplog: pytest.LogCapture
     assert not caplog.text
 
 
-def test_a_model_with_a_call_of_its_own_is_told_that_it_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_with_a_call_of_its_own_is_told_that_it_has_no_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Called(Scaled):
         def __call__(self, batch: Any) -> Any: ...
 

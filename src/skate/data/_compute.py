@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import skate
+from skate._base.options import TaskOptions
 from skate._base.suggestions import closest
 from skate.data._arguments import POSITIVE, ArgumentTypeError, check_fields, message
 from skate.data._plan.nodes import Compute
@@ -153,7 +154,10 @@ def _check_options(options: Mapping[str, Any], is_class: bool) -> None:
     for name, value in options.items():
         remote = remote or skate.remote(type("Function", (), {}) if is_class else lambda: None)
         try:
-            remote.options(**{name: value})
+            if name in TaskOptions.ONLY_WHEN_DECLARED and not is_class:
+                skate.remote(**{name: value})(lambda: None)
+            else:
+                remote.options(**{name: value})
         except (TypeError, ValueError) as error:
             close = closest(name, _PARAMETERS, alike=0.75)
             if close is None or name in _PARAMETERS:

@@ -312,7 +312,9 @@ def _check_offsets(name: str, given: Offsets, impossible: str) -> None:
             raise ValueError(f"{name}[{topic!r}] must be a dict of offsets by partition, not {offsets!r}")
         for partition, offset in offsets.items():
             if not isinstance(partition, int):
-                raise ValueError(f"{name}[{topic!r}] keys must be integers, the partitions, not {partition!r}")
+                raise ValueError(
+                    f"{name}[{topic!r}] keys must be integers, the partitions, not {partition!r}"
+                )
             if offset == impossible:
                 raise ValueError(f"{name}[{topic!r}][{partition}] cannot be {impossible!r}")
 
