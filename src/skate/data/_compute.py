@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import skate
-from skate._base.options import TaskOptions
 from skate._base.suggestions import closest
 from skate.data._arguments import POSITIVE, ArgumentTypeError, check_fields, message
 from skate.data._plan.nodes import Compute
@@ -154,7 +153,7 @@ def _check_options(options: Mapping[str, Any], is_class: bool) -> None:
     for name, value in options.items():
         remote = remote or skate.remote(type("Function", (), {}) if is_class else lambda: None)
         try:
-            if name in TaskOptions.ONLY_WHEN_DECLARED and not is_class:
+            if name == "max_calls" and not is_class:  # only a declaration may have it
                 skate.remote(**{name: value})(lambda: None)
             else:
                 remote.options(**{name: value})

@@ -11,9 +11,9 @@ from typing import Any
 
 from skate._api import variables
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, Range, check_attribute
+from skate.data._block.tensor_formats import FixedShapeTensorFormat
 from skate.data._execution_options import ExecutionOptions
 from skate.data.checkpoint.interfaces import CheckpointConfig, config_of
-from skate.data.extensions.tensor_extension import FixedShapeTensorFormat
 from skate.util.annotations import RayDeprecationWarning
 
 __all__ = ["DataContext", "DatasetContext", "ShuffleStrategy"]

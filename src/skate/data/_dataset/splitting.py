@@ -245,7 +245,7 @@ def _value_hashes(column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     """Return a hash of each value that is the same in every process and version."""
     if not pa.types.is_integer(column.type):
         return np.fromiter(map(_value_hash, values.to_list(column)), np.uint64, len(column))
-    numbers = pc.fill_null(column, 0).to_numpy().astype(np.uint64)
+    numbers: npt.NDArray[np.uint64] = pc.fill_null(column, 0).to_numpy().astype(np.uint64)
     # SplitMix64, in which every bit of a number changes all bits of its hash. Overflows wrap around.
     mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -5,7 +5,6 @@ Ray has three types for tensors of one shape; all of them create Arrow's own typ
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skate.data._block import columns
+from skate.data._block.tensor_formats import ArrowTensorTypeV2, FixedShapeTensorFormat
 from skate.data._block.tensors import VariableShapedTensorArray as ArrowVariableShapedTensorArray
 from skate.data._block.tensors import VariableShapedTensorType as ArrowVariableShapedTensorType
 
@@ -34,46 +34,7 @@ __all__ = [
 FixedShapeTensorType = pa.FixedShapeTensorType
 
 
-class _ArrowTypeAlias(type):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, pa.FixedShapeTensorType)
-
-
-class ArrowTensorTypeV2(metaclass=_ArrowTypeAlias):
-    """Return the Arrow type of a column of tensors of one shape.
-
-    Args:
-        shape: The shape of a tensor.
-        dtype: The Arrow type of an element.
-
-    Example:
-        >>> isinstance(ArrowTensorTypeV2((2, 3), pa.int64()), ArrowTensorTypeV2)
-        True
-    """
-
-    def __new__(cls, shape: Sequence[int], dtype: pa.DataType) -> Any:  # noqa: D102  # the class says it
-        return pa.fixed_shape_tensor(dtype, list(shape))
-
-
 ArrowTensorType = ArrowTensorTypeV2
-
-
-class FixedShapeTensorFormat(enum.Enum):
-    """The types that Ray has for tensors of one shape. `DataContext` accepts them; the columns are the same with each.
-
-    Example:
-        >>> FixedShapeTensorFormat.V2.to_type()((2, 3), pa.int64()).shape
-        [2, 3]
-    """
-
-    V1 = "v1"
-    V2 = "v2"
-    ARROW_NATIVE = "native"
-
-    def to_type(self) -> type:
-        """Return the class of the type."""
-        native = self is FixedShapeTensorFormat.ARROW_NATIVE
-        return FixedShapeTensorType if native else ArrowTensorTypeV2
 
 
 class _ArrowArrayAlias(type):
