@@ -178,6 +178,14 @@ def test_a_dataframe_has_the_types_of_arrow_unless_it_was_one_before(settings: D
     assert str(skate.data.range(2).to_pandas()["id"].dtype) == "int64"
 
 
+@pytest.mark.starts_session
+def test_frames_of_blocks_have_the_types_of_the_whole_frame(settings: DataContext) -> None:
+    rows = skate.data.from_items([{"i": 1}, {"i": 2}], override_num_blocks=2)
+    assert [str(frame["i"].dtype) for frame in skate.get(rows.to_pandas_refs())] == ["int64[pyarrow]"] * 2
+    settings.enable_arrow_backed_pandas_conversion = False
+    assert [str(frame["id"].dtype) for frame in skate.get(skate.data.range(1).to_pandas_refs())] == ["int64"]
+
+
 def test_an_iterator_can_be_used_again() -> None:
     iterator = numbers(5).iterator()
     assert [len(list(iterator.iter_rows())) for _ in range(2)] == [5, 5]
