@@ -178,6 +178,14 @@ def test_a_dataframe_has_the_types_of_arrow_unless_it_was_one_before(settings: D
     assert str(skate.data.range(2).to_pandas()["id"].dtype) == "int64"
 
 
+def test_rows_that_were_arrow_in_between_have_types_of_arrow() -> None:
+    ds = skate.data.from_pandas(pd.DataFrame({"i": [1, 2]}))
+    again = ds.map_batches(lambda table: table, batch_format="pyarrow")
+    assert str(again.to_pandas()["i"].dtype) == "int64[pyarrow]"
+    [table] = ds.iter_batches(batch_format="pyarrow")
+    assert table.schema.metadata is None
+
+
 @pytest.mark.starts_session
 def test_frames_of_blocks_have_the_types_of_the_whole_frame(settings: DataContext) -> None:
     rows = skate.data.from_items([{"i": 1}, {"i": 2}], override_num_blocks=2)
