@@ -178,6 +178,22 @@ def test_a_dataframe_has_the_types_of_arrow_unless_it_was_one_before(settings: D
     assert str(skate.data.range(2).to_pandas()["id"].dtype) == "int64"
 
 
+def test_rows_that_were_arrow_in_between_have_types_of_arrow() -> None:
+    ds = skate.data.from_pandas(pd.DataFrame({"i": [1, 2]}))
+    again = ds.map_batches(lambda table: table, batch_format="pyarrow")
+    assert str(again.to_pandas()["i"].dtype) == "int64[pyarrow]"
+    [table] = ds.iter_batches(batch_format="pyarrow")
+    assert table.schema.metadata is None
+
+
+@pytest.mark.starts_session
+def test_frames_of_blocks_have_the_types_of_the_whole_frame(settings: DataContext) -> None:
+    rows = skate.data.from_items([{"i": 1}, {"i": 2}], override_num_blocks=2)
+    assert [str(frame["i"].dtype) for frame in skate.get(rows.to_pandas_refs())] == ["int64[pyarrow]"] * 2
+    settings.enable_arrow_backed_pandas_conversion = False
+    assert [str(frame["id"].dtype) for frame in skate.get(skate.data.range(1).to_pandas_refs())] == ["int64"]
+
+
 def test_an_iterator_can_be_used_again() -> None:
     iterator = numbers(5).iterator()
     assert [len(list(iterator.iter_rows())) for _ in range(2)] == [5, 5]

@@ -7,8 +7,10 @@ import warnings
 
 import pytest
 
+import skate
 from skate.data import DataContext, ExecutionOptions, ExecutionResources
 from skate.data.context import TRANSIENT_IO_ERRORS, ShuffleStrategy
+from skate.data.extensions import FixedShapeTensorFormat
 from skate.util.annotations import RayDeprecationWarning
 
 
@@ -34,6 +36,16 @@ def test_setting_options_that_ray_deprecates_warns(name: str) -> None:
     with pytest.warns(RayDeprecationWarning, match=rf"ExecutionOptions\.{name}"):
         setattr(options, name, None)
     assert options.exclude_resources == ExecutionResources.zero()
+
+
+def test_the_format_of_tensors_names_their_type() -> None:
+    context = DataContext()
+    column = skate.data.range_tensor(2, shape=(2, 2)).schema().types[0]
+    for name in FixedShapeTensorFormat:
+        context.arrow_fixed_shape_tensor_format = name
+        made = context.arrow_fixed_shape_tensor_format.to_type()
+        assert isinstance(column, made)
+    assert DataContext().arrow_fixed_shape_tensor_format is FixedShapeTensorFormat.V2
 
 
 def test_copies_do_not_warn_and_are_equal() -> None:

@@ -13,12 +13,28 @@ import pytest
 
 import skate
 from skate.data import ActorPoolStrategy
+from skate.data.aggregate import Count, Quantile, Std, Sum, Unique
 
 pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("where")]
 
 
 def sevenths(n: int = 70, blocks: int = 5) -> Any:
     return skate.data.range(n, override_num_blocks=blocks).map(lambda row: {**row, "k": row["id"] % 7})
+
+
+@pytest.mark.parametrize("method", ["map", "map_batches"])
+def test_a_step_that_makes_no_rows_leaves_nothing_to_aggregate(method: str) -> None:
+    none = getattr(skate.data.range(3).filter(lambda row: False), method)(lambda rows: rows)
+    found = none.aggregate(Count(), Sum("id"), Std("id"), Quantile("id"), Unique("id"))
+    assert found == {
+        "count()": 0,
+        "sum(id)": None,
+        "std(id)": None,
+        "quantile(id)": None,
+        "unique(id)": [],
+    }
+    assert none.groupby("id").count().take_all() == []
+    assert none.unique("id") == []
 
 
 def test_a_group_is_a_frame_of_pandas_if_no_format_is_asked_for() -> None:

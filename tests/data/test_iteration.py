@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import skate
@@ -102,6 +103,13 @@ def test_a_tensor_may_be_written_to_and_the_block_stays_as_it_is(where: str) -> 
     for batch in ds.iter_torch_batches(batch_size=None):
         batch["id"] += 100
     assert [row["id"] for row in ds.take_all()] == [0, 1, 2, 3]
+
+
+def test_a_column_of_nulls_is_a_tensor_of_nan(where: str) -> None:
+    ds = skate.data.from_arrow(pa.table({"none": pa.nulls(3), "id": [1, 2, 3]}))
+    [batch] = ds.iter_torch_batches()
+    assert (batch["none"].shape, batch["none"].dtype) == ((3,), torch.float32)
+    assert batch["none"].isnan().all()
 
 
 def test_tensors_go_to_the_device_of_the_worker() -> None:

@@ -14,17 +14,23 @@ import skate
 pytestmark = pytest.mark.frameworks
 
 
+# Ray deprecates `to_torch`; a test of its own expects the warning.
+allows_deprecated = pytest.mark.filterwarnings("ignore:to_torch is deprecated")
+
+
 @pytest.fixture
 def points() -> Any:
     return skate.data.from_items([{"a": i, "b": float(2 * i), "label": i % 2} for i in range(6)])
 
 
+@allows_deprecated
 def test_features_lie_side_by_side_and_the_label_by_itself(points: Any) -> None:
     features, label = next(iter(points.to_torch(label_column="label", batch_size=4)))
     assert torch.equal(features, torch.tensor([[0.0, 0], [1, 2], [2, 4], [3, 6]]))
     assert torch.equal(label, torch.tensor([[0], [1], [0], [1]]))
 
 
+@allows_deprecated
 def test_features_can_be_several_tensors_of_given_types(points: Any) -> None:
     chosen = {"first": ["a"], "both": ["a", "b"]}
     dtypes = {"first": torch.int32, "both": torch.float64}
@@ -37,6 +43,7 @@ def test_features_can_be_several_tensors_of_given_types(points: Any) -> None:
     assert [each.shape for each in listed] == [(2, 1), (2, 1)]
 
 
+@allows_deprecated
 def test_a_dataset_of_torch_can_be_iterated_over_again(points: Any) -> None:
     made = points.to_torch(label_column="label", batch_size=2, unsqueeze_label_tensor=False)
     assert isinstance(made, torch.utils.data.IterableDataset)
@@ -44,6 +51,25 @@ def test_a_dataset_of_torch_can_be_iterated_over_again(points: Any) -> None:
         assert [label.tolist() for _, label in made] == [[0, 1]] * 3
 
 
+@allows_deprecated
+def test_tensors_get_a_second_dimension_too_before_they_are_concatenated() -> None:
+    rows = skate.data.from_items([{"a": [1, 2], "b": [3, 4]}, {"a": [5, 6], "b": [7, 8]}])
+    features, label = next(iter(rows.to_torch(label_column="b", batch_size=2)))
+    assert features.tolist() == [[[1, 2]], [[5, 6]]]
+    assert label.shape == (2, 1, 2)
+    both, _ = next(iter(rows.to_torch(batch_size=2)))
+    assert both.tolist() == [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
+    flat, _ = next(iter(rows.to_torch(batch_size=2, unsqueeze_feature_tensors=False)))
+    assert flat.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+
+
+def test_to_torch_warns_of_its_deprecation_at_the_call(points: Any) -> None:
+    with pytest.warns(DeprecationWarning, match="use iter_torch_batches") as caught:
+        points.to_torch()
+    assert caught[0].filename == __file__
+
+
+@allows_deprecated
 def test_a_list_without_columns_is_refused(points: Any) -> None:
     with pytest.raises(ValueError, match="one of the lists is empty"):
         list(points.to_torch(feature_columns=[["a"], []]))

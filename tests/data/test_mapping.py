@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,36 @@ def test_a_pool_of_actors_grows_up_to_its_size() -> None:
 
 
 @pytest.mark.starts_session
+def test_the_instances_of_a_class_are_finalized_at_the_end(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+
+    class Holds:
+        def __init__(self) -> None:
+            made.touch()
+
+        def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+            return row
+
+        def __del__(self) -> None:
+            made.rename(tmp_path / "finalized")
+
+    assert len(numbers(4).map(Holds, concurrency=1).take_all()) == 4
+    assert [path.name for path in tmp_path.iterdir()] == ["finalized"]
+
+
+def test_a_worker_is_replaced_after_max_calls(where: str) -> None:
+    if where != "local":
+        pytest.skip("needs workers that are replaced")
+
+    def process(row: dict[str, Any]) -> dict[str, Any]:
+        return {"process": os.getpid()}
+
+    ds = skate.data.range(6, override_num_blocks=3).map(process, max_calls=1)
+    assert len({row["process"] for row in ds.take_all()}) == 3
+    with pytest.raises(ValueError, match="max_calls"):
+        ds.map(process, ray_remote_args_fn=lambda: {"max_calls": 1}).take_all()
+
+
 def test_a_class_is_called_with_rows_as_well() -> None:
     class Squared:
         def __call__(self, row: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import skate
@@ -114,6 +115,12 @@ class TestStreaming:
         with pytest.raises(ValueError, match="broken"):
             self.consumed(numbers(100).map(fails).streaming_split(2, equal=True))
 
+    def test_a_reader_without_rows_materializes_the_columns(self) -> None:
+        none = numbers(4).filter(lambda row: row["id"] > 4)
+        [part] = none.streaming_split(1)
+        assert part.materialize().to_pandas()["id"].tolist() == []
+        assert none.iterator().materialize().schema().names == ["id"]
+
     def test_readers_see_the_settings_and_the_columns(self, settings: DataContext) -> None:
         settings.set_config("word", "here")
         part, _ = numbers(4).streaming_split(2)
@@ -138,6 +145,19 @@ class TestStreamingTrainTestSplit:
         assert not set(train.unique("name")) & set(test.unique("name"))
         assert train.count() + test.count() == 300
 
+    def test_numbers_are_divided_evenly_and_alike_in_every_block(self) -> None:
+        ds = numbers(10_000, blocks=4)
+        train, test = (
+            ids(side) for side in ds.streaming_train_test_split(0.2, split_type="hash", hash_column="id")
+        )
+        assert sorted(train + test) == list(range(10_000))
+        assert 1_800 < len(test) < 2_200
+        table = pa.table({"id": pa.array([None, *range(-5, 10_000)], pa.int32())})
+        _, again = skate.data.from_arrow(table).streaming_train_test_split(
+            0.2, split_type="hash", hash_column="id"
+        )
+        assert [number for number in ids(again) if number is not None and number >= 0] == sorted(test)
+
     @pytest.mark.parametrize(
         ("options", "word"),
         [
@@ -146,7 +166,7 @@ class TestStreamingTrainTestSplit:
             ({"test_size": 0.5, "split_type": "hash"}, "hash_column"),
             (
                 {"test_size": 0.5, "split_type": "hash", "hash_column": "id", "seed": 1},
-                "does not support seed",
+                "seed is not supported",
             ),
             ({"test_size": 0.5, "hash_column": "id"}, "hash_column is not supported"),
         ],

@@ -105,3 +105,14 @@ def test_a_model_that_was_given_no_gpu_is_talked_about(caplog: pytest.LogCapture
     with caplog.at_level(logging.WARNING):
         skate.data.range(2).map_batches(Scaled, batch_size=1, num_gpus=0)
     assert not caplog.text
+
+
+def test_a_model_with_a_call_of_its_own_is_told_that_it_has_no_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Called(Scaled):
+        def __call__(self, batch: Any) -> Any: ...
+
+    with caplog.at_level(logging.WARNING):
+        skate.data.range(2).map_batches(Called, batch_size=1, num_gpus=0)
+    assert "Called defines __call__, which will not be used directly" in caplog.text

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import skate
+import skate.data
 from tests.contract.support import Counter, Log
 
 dask = pytest.importorskip("dask", minversion="2024.12")
@@ -79,6 +80,14 @@ class TestGet:
                 == frame.groupby("key").value.sum().to_dict()
             )
             assert lazy.set_index("value").key.compute().tolist() == frame.key.tolist()
+
+    @pytest.mark.parametrize("scheduler", ["sync", ray_dask_get])
+    def test_computes_data_frames_of_datasets(self, local: None, scheduler: Any) -> None:
+        pytest.importorskip("dask.dataframe")
+        with dask.config.set(scheduler=scheduler):  # also for the first partition, whose types Dask looks up
+            frame = skate.data.range(4, override_num_blocks=2).to_dask().compute()
+        assert frame["id"].tolist() == [0, 1, 2, 3]
+        assert str(frame["id"].dtype) == "int64[pyarrow]"
 
     def test_runs_tasks_in_other_processes(self, local: None) -> None:
         assert dask.delayed(os.getpid)().compute(scheduler=ray_dask_get) != os.getpid()

@@ -153,7 +153,10 @@ def _check_options(options: Mapping[str, Any], is_class: bool) -> None:
     for name, value in options.items():
         remote = remote or skate.remote(type("Function", (), {}) if is_class else lambda: None)
         try:
-            remote.options(**{name: value})
+            if name == "max_calls" and not is_class:  # only a declaration may have it
+                skate.remote(**{name: value})(lambda: None)
+            else:
+                remote.options(**{name: value})
         except (TypeError, ValueError) as error:
             close = closest(name, _PARAMETERS, alike=0.75)
             if close is None or name in _PARAMETERS:

@@ -11,6 +11,7 @@ from typing import Any
 
 from skate._api import variables
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, Range, check_attribute
+from skate.data._block.tensor_formats import FixedShapeTensorFormat
 from skate.data._execution_options import ExecutionOptions
 from skate.data.checkpoint.interfaces import CheckpointConfig, config_of
 from skate.util.annotations import RayDeprecationWarning
@@ -53,7 +54,7 @@ _IGNORED_SETTINGS: dict[str, Any] = {
     "actor_prefetcher_enabled": False,
     "actor_init_max_retries": 3,
     "actor_init_retry_on_errors": False,
-    "arrow_fixed_shape_tensor_format": None,
+    "arrow_fixed_shape_tensor_format": FixedShapeTensorFormat.V2,
     "accurate_map_phase_timing": False,
     "batch_to_block_arrow_format": True,
     "custom_execution_callback_classes": [],
@@ -178,6 +179,11 @@ class DataContext:
         max_tasks_in_flight_per_actor: Maximum number of tasks per actor at a time; None means two.
         max_errored_blocks: Number of tasks that may fail before the job fails; -1 means any number.
         retried_io_errors: Fragments of messages of errors after which reads and writes are retried.
+        retried_map_errors: Fragments of messages, or regular expressions: user-defined functions that raise such an
+            error are called again with the same rows. True names all errors.
+        max_map_retries: Maximum number of these calls for the same rows; -1 means any number.
+        actor_task_retry_on_errors: Types of errors after which instances of classes are called again, any number of
+            times; True names all errors.
         raise_original_map_exception: Raise the exception of user code, instead of an error that adds its location.
         enable_arrow_backed_pandas_conversion: Let `Dataset.to_pandas` return Arrow-backed dtypes, which support nulls,
             instead of NumPy dtypes. Rows that a program passed as a DataFrame keep its dtypes.
@@ -205,9 +211,9 @@ class DataContext:
     enable_operator_progress_bars: bool = True
     enable_fallback_to_arrow_object_ext_type: bool | None = None
     retried_io_errors: list[str] = field(default_factory=lambda: list(TRANSIENT_IO_ERRORS))
-    retried_map_errors: list[str] = field(default_factory=list)
+    retried_map_errors: bool | list[str] = field(default_factory=list)
     write_file_retry_on_errors: list[str] = field(default_factory=list)
-    actor_task_retry_on_errors: bool | list[BaseException] = False
+    actor_task_retry_on_errors: bool | list[type[BaseException]] = False
     checkpoint_config: CheckpointConfig | None = None
     dataset_logger_id: str | None = None
 

@@ -155,7 +155,10 @@ class DataIterator(IterationMethods):
         """Return a materialized dataset of the rows."""
         from skate.data.dataset import materialized
 
-        return materialized(self._all_blocks(), self.get_context())
+        blocks = list(self._all_blocks())
+        if not blocks and (schema := self.schema()) is not None:
+            blocks = [schema.base_schema.empty_table()]  # a shard without rows has the columns of the dataset
+        return materialized(blocks, self.get_context())
 
     def _all_blocks(self) -> Iterator[pa.Table]:
         """Yield all blocks, and count their rows as used."""

@@ -6,10 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import skate
 from skate.data._io.csv import CSVDatasink
 from skate.data.block import BlockAccessor
 from skate.data.datasource import (
     BlockBasedFileDatasink,
+    Datasink,
     FilenameProvider,
     RowBasedFileDatasink,
     SaveMode,
@@ -36,6 +38,23 @@ class Blocks(BlockBasedFileDatasink):
 
 def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_sink_may_return_objects_of_a_local_class() -> None:
+    class Written:
+        def __init__(self, rows: int) -> None:
+            self.rows = rows
+
+    class Counts(Datasink[Written]):
+        def write(self, blocks: Any, ctx: Any) -> Written:
+            return Written(sum(block.num_rows for block in blocks))
+
+        def on_write_complete(self, write_result: WriteResult[Written]) -> None:
+            totals.append(sum(each.rows for each in write_result.write_returns))
+
+    totals: list[int] = []
+    skate.data.range(5).write_datasink(Counts())
+    assert totals == [5]
 
 
 def test_each_task_writes_a_file_named_after_the_write_and_the_task(tmp_path: Path) -> None:

@@ -152,9 +152,10 @@ def test_a_topic_or_a_partition_that_is_missing_is_named(server: str) -> None:
         ({"bootstrap_servers": "localhost"}, "host:port"),
         ({"timeout_ms": 0}, "timeout_ms is 0"),
         ({"start_offset": "latest"}, "start_offset cannot be 'latest'"),
-        ({"end_offset": {"t": {0: "earliest"}}}, "cannot be 'earliest'"),
+        ({"end_offset": {"t": {0: "earliest"}}}, r"end_offset\['t'\]\[0\] cannot be 'earliest'"),
+        ({"start_offset": {"t": {"zero": 1}}}, r"start_offset\['t'\] keys must be integers"),
         ({"start_offset": {"t": 5}}, "dict of offsets by partition"),
-        ({"start_offset": 5, "end_offset": 4}, r"start_offset \(5\) is after"),
+        ({"start_offset": 5, "end_offset": 4}, r"start_offset must be less than end_offset: 5 is after 4"),
         ({"kafka_auth_config": KafkaAuthConfig(), "consumer_config": {}}, "not both"),
     ],
 )

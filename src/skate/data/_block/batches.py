@@ -145,7 +145,7 @@ def to_batch(block: pa.Table, batch_format: str | None, *, writable: bool = Fals
     if batch_format in {"numpy", "default"}:
         return to_numpy(block, writable=writable)
     if batch_format == "pyarrow" or (batch_format is None and not frames.is_made_from_pandas(block)):
-        return block
+        return frames.without_mark(block)  # what the program makes of the table is not a DataFrame's
     if batch_format in {"pandas", None}:
         return frames.to_pandas(block)
     if batch_format == "polars":

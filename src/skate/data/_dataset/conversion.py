@@ -87,8 +87,9 @@ class ConversionMethods(PlanHolder):
         return self.get_internal_block_refs()
 
     def to_pandas_refs(self) -> list[Any]:
-        """Return a reference to a pandas DataFrame for each block."""
-        return [_as_pandas.remote(each) for each in self.get_internal_block_refs()]
+        """Return a reference to a pandas DataFrame for each block, with the types of `to_pandas`."""
+        arrow_types = self._context.enable_arrow_backed_pandas_conversion
+        return [_as_pandas.remote(each, arrow_types) for each in self.get_internal_block_refs()]
 
     @checked()
     def to_numpy_refs(self, *, column: str | None = None) -> list[Any]:
@@ -129,10 +130,11 @@ class ConversionMethods(PlanHolder):
 
     @checked()
     def to_dask(self, meta: Any = None, verify_meta: bool = True) -> Any:
-        """Return a Dask DataFrame with a partition for each block."""
+        """Return a Dask DataFrame with a partition for each block, with the types of `to_pandas`."""
         dataframe = load("dask.dataframe", "to_dask", "dask[dataframe]")
         delayed = load("dask", "to_dask").delayed
-        parts = [delayed(_frame_of)(each) for each in self.get_internal_block_refs()]
+        arrow_types = self._context.enable_arrow_backed_pandas_conversion
+        parts = [delayed(_frame_of)(each, arrow_types) for each in self.get_internal_block_refs()]
         return dataframe.from_delayed(parts, meta=meta, verify_meta=verify_meta)
 
     def to_modin(self) -> Any:
@@ -164,8 +166,8 @@ def _slice_block(block: pa.Table, start: int, rows: int) -> pa.Table:
 
 
 @skate.remote
-def _as_pandas(block: pa.Table) -> Any:
-    return batches.to_batch(block, "pandas")
+def _as_pandas(block: pa.Table, arrow_types: bool) -> Any:
+    return frames.to_pandas(block, arrow_types=arrow_types)
 
 
 @skate.remote
@@ -174,5 +176,7 @@ def _as_numpy(block: pa.Table, column: str | None) -> Any:
     return made if column is None else made[column]
 
 
-def _frame_of(reference: Any) -> Any:
-    return batches.to_batch(skate.get(reference), "pandas")
+def _frame_of(block: Any, arrow_types: bool) -> Any:
+    # The scheduler of `skate.util.dask` passes the block itself, since references in arguments of tasks are resolved.
+    table = block if isinstance(block, pa.Table) else skate.get(block)
+    return frames.to_pandas(table, arrow_types=arrow_types)

@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from skate.data._arguments import POSITIVE, Range, check_type, checked, shown
 from skate.data._block import values
@@ -174,13 +176,17 @@ class SplitMethods(PlanHolder):
         """
         compute = compute_of(False, None, ray_remote_kwargs.pop("concurrency", None), ray_remote_kwargs)
         if split_type == "hash":
-            if hash_column is None or seed is not None:
-                raise ValueError("a split by hash needs hash_column, and does not support seed")
+            if hash_column is None:
+                raise ValueError("hash_column is required for hash split")
+            if seed is not None:
+                raise ValueError(
+                    "seed is not supported for hash split: equal values are always on the same side"
+                )
             cuts = [partial(_by_hash, hash_column, test_size, side) for side in (False, True)]
             train, test = (nodes.EachBlock(self._node, "HashSplit", cut, compute=compute) for cut in cuts)
             return self._with_node(train), self._with_node(test)
         if hash_column is not None:
-            raise ValueError("hash_column is not supported for a random split: give split_type='hash'")
+            raise ValueError("hash_column is not supported for random split: give split_type='hash'")
         # Both sets draw the same numbers in each run.
         drawn = random(seed=0 if seed is None else seed, reseed_after_execution=False)
         sides = (drawn >= test_size, drawn < test_size)
@@ -231,12 +237,27 @@ def _by_hash(column: str, test_size: float, test: bool, block: pa.Table, index: 
     """Return the rows of a block that belong to one side of a split by hash."""
     if column not in block.column_names:
         raise ValueError(f"cannot split by the column {column!r}: the dataset has {block.column_names}")
-    limit = test_size * 2**64
-    hashes = (
-        int.from_bytes(hashlib.blake2b(str(value).encode(), digest_size=8).digest(), "big")
-        for value in values.to_list(block.column(column))
-    )
-    return block.filter(pa.array([(each < limit) == test for each in hashes], pa.bool_()))
+    is_test = _value_hashes(block.column(column)) < np.uint64(test_size * 2**64)
+    return block.filter(pa.array(is_test == test))
+
+
+def _value_hashes(column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    """Return a hash of each value that is the same in every process and version."""
+    if not pa.types.is_integer(column.type):
+        return np.fromiter(map(_value_hash, values.to_list(column)), np.uint64, len(column))
+    numbers: npt.NDArray[np.uint64] = pc.fill_null(column, 0).to_numpy().astype(np.uint64)
+    # SplitMix64, in which every bit of a number changes all bits of its hash. Overflows wrap around.
+    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    if column.null_count:
+        mixed[column.is_null().to_numpy()] = _value_hash(None)
+    return mixed
+
+
+def _value_hash(value: Any) -> int:
+    return int.from_bytes(hashlib.blake2b(str(value).encode(), digest_size=8).digest(), "big")
 
 
 def _check_test_size(test_size: Any) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from skate.data._block import rows as row_blocks
 from skate.data._block import tables
 from skate.data._exec import meter
+from skate.data._exec.retries import Retries
 from skate.data.exceptions import user_error
 
 CHOICES = ("raise", "drop", "dead_letter")
@@ -42,7 +43,12 @@ class Failures:
             raise ValueError(f"on_error must be one of {', '.join(CHOICES)}, not {self.on_error!r}")
 
     def call_each(
-        self, function: Callable[[Any], Any], values: list[Any], *, complete: bool = False
+        self,
+        function: Callable[[Any], Any],
+        values: list[Any],
+        *,
+        complete: bool = False,
+        retries: Retries | None = None,
     ) -> tuple[list[Any], list[Any], FailedRows | None]:
         """Call a function with each value.
 
@@ -50,10 +56,13 @@ class Failures:
             function: The function of the user.
             values: Rows.
             complete: Consume results that are iterables, because they may fail during iteration.
+            retries: The errors after which the function is called again.
 
         Returns:
             The values for which the call succeeded, their results, and the failed rows.
         """
+        if retries is not None:
+            function = _retried(function, retries, complete=complete)
         if self.on_error == "raise":
             try:
                 results = list(map(function, values))
@@ -75,12 +84,19 @@ class Failures:
         return good, results, self._failed_rows([value for value, _ in bad], [error for _, error in bad])
 
     def call_batch(
-        self, call: Callable[[pa.Table], Iterator[pa.Table]], block: pa.Table
+        self,
+        call: Callable[[pa.Table], Iterator[pa.Table]],
+        block: pa.Table,
+        retries: Retries | None = None,
     ) -> Iterator[pa.Table | FailedRows]:
         """Call a function with a batch; unless errors are raised, find the rows that make it fail.
 
         A failing batch is retried in halves, recursively: each good row is in exactly one call that succeeds.
         """
+        if retries is not None:
+            # Yield nothing before the whole call has succeeded: the next one would yield the same rows.
+            yield from self.call_batch(lambda part: iter(retries.call(lambda: list(call(part)))), block)
+            return
         if self.on_error == "raise":
             try:
                 yield from call(block)
@@ -123,6 +139,15 @@ class Failures:
 
 
 RAISE_ERRORS = Failures()
+
+
+def _retried(function: Callable[[Any], Any], retries: Retries, *, complete: bool) -> Callable[[Any], Any]:
+    def call(value: Any) -> Any:
+        row = dict(value) if isinstance(value, dict) else value  # a failed call may have changed it
+        result = function(row)
+        return _to_list(result) if complete else result
+
+    return lambda value: retries.call(lambda: call(value))
 
 
 def _to_list(many: Any) -> Any:

@@ -16,6 +16,7 @@ from skate.data._arguments import shown
 from skate.data._block import batcher, batches, rows, tables
 from skate.data._exec import meter
 from skate.data._exec.failures import FailedRows, Failures
+from skate.data._exec.retries import Retries
 from skate.data._exec.udf import Udf, run_async
 from skate.data._expressions import evaluate
 from skate.data._expressions.context import EvaluationContext, Instances
@@ -61,7 +62,7 @@ class EachRow:
 
     def apply(self, blocks: Blocks, index: int) -> Blocks:
         """Yield blocks of the rows that the functions return."""
-        calls = [(kind, udf.bind(), udf.is_async, failures) for kind, udf, failures in self.calls]
+        calls = [(kind, udf, udf.bind(), failures) for kind, udf, failures in self.calls]
         keeps_columns = all(kind == "Filter" for kind, *_ in calls)
         for block in blocks:
             if isinstance(block, FailedRows):
@@ -69,10 +70,10 @@ class EachRow:
                 continue
             for start in range(0, block.num_rows, ROWS_AT_ONCE):
                 some: list[Any] = rows.to_row_list(tables.slice_rows(block, start, start + ROWS_AT_ONCE))
-                for number, (kind, function, is_async, failures) in enumerate(calls):
+                for number, (kind, udf, function, failures) in enumerate(calls):
                     if number and calls[number - 1][0] != "Filter":
                         some = rows.normalize(some)  # results must not depend on the fusion of steps
-                    some, failed = _call_each(kind, function, some, is_async, failures)
+                    some, failed = _call_each(kind, udf, function, some, failures)
                     if failed is not None:
                         yield failed
                 if some:
@@ -82,15 +83,19 @@ class EachRow:
 
 
 def _call_each(
-    kind: str, function: Callable[[Any], Any], values: list[Any], is_async: bool, failures: Failures
+    kind: str, udf: Udf, function: Callable[[Any], Any], values: list[Any], failures: Failures
 ) -> tuple[list[Any], FailedRows | None]:
     """Call a function with each row; return the resulting rows and the failed rows."""
+    retries = Retries.current(of_class=udf.is_class)
     with meter.current().user:
-        if is_async:
-            results = [result for _, result in run_async(function, iter(values), at_once=ROWS_AT_ONCE)]
+        if udf.is_async:
+            made = run_async(function, iter(values), at_once=ROWS_AT_ONCE, retries=retries)
+            results = [result for _, result in made]
             failed = None
         else:
-            values, results, failed = failures.call_each(function, values, complete=kind == "FlatMap")
+            values, results, failed = failures.call_each(
+                function, values, complete=kind == "FlatMap", retries=retries
+            )
     if kind == "Filter":
         kept = [value for value, keep in zip(values, results, strict=True) if keep]
     elif kind == "FlatMap":
@@ -159,13 +164,14 @@ class EachBatch:
                     yield block
 
         cut = batcher.batch_blocks(without_failed_rows(), self.size)
+        retries = Retries.current(of_class=self.udf.is_class)
         if self.udf.is_async:
-            made = run_async(lambda block: function(self._to_batch(block)), cut, self.at_once)
+            made = run_async(lambda block: function(self._to_batch(block)), cut, self.at_once, retries)
             for _, result in made:
                 yield from self._blocks(result)
         else:
             for block in cut:
-                yield from self.failures.call_batch(lambda part: self._call(function, part), block)
+                yield from self.failures.call_batch(lambda part: self._call(function, part), block, retries)
                 yield from failed
                 failed.clear()
         yield from failed

@@ -5,14 +5,26 @@ from __future__ import annotations
 import asyncio
 import inspect
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 from skate.data._exec import meter
+from skate.data._exec.retries import Retries
 from skate.data.exceptions import user_error
 
 # Instances of user classes, one per use of the class in a plan; they live as long as the process.
 _instances: dict[str, Any] = {}
+
+
+def instance_keys() -> set[str]:
+    """Return the keys of the instances that this process has."""
+    return set(_instances)
+
+
+def drop_instances(keys: Iterable[str]) -> None:
+    """Drop instances of user classes."""
+    for key in keys:
+        _instances.pop(key, None)
 
 
 class Udf:
@@ -84,11 +96,20 @@ class Udf:
 
 
 def run_async(
-    function: Callable[[Any], Any], values: Iterator[Any], at_once: int
+    function: Callable[[Any], Any],
+    values: Iterator[Any],
+    at_once: int,
+    retries: Retries | None = None,
 ) -> Iterator[tuple[Any, Any]]:
     """Call an asynchronous function with several values concurrently; yield each value with its result, in order.
 
     The result of an asynchronous generator is the list of the values that it yields.
+
+    Args:
+        function: The function.
+        values: Its arguments.
+        at_once: Number of concurrent calls.
+        retries: The errors after which the function is called again with the same value.
     """
 
     async def call(value: Any) -> Any:
@@ -97,11 +118,14 @@ def run_async(
             return [each async for each in made]
         return await made
 
+    async def call_again(value: Any) -> Any:
+        return await (call(value) if retries is None else retries.call_async(lambda: call(value)))
+
     loop = asyncio.new_event_loop()
     running: list[tuple[Any, asyncio.Task[Any]]] = []
     try:
         for value in values:
-            running.append((value, loop.create_task(call(value))))
+            running.append((value, loop.create_task(call_again(value))))
             if len(running) >= at_once:
                 value, task = running.pop(0)
                 yield value, loop.run_until_complete(task)

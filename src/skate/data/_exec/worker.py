@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import uuid
 from collections import OrderedDict
@@ -16,6 +17,7 @@ from skate.data._exec import meter
 from skate.data._exec.failures import FailedRows
 from skate.data._exec.items import Report
 from skate.data._exec.tasks import Blocks, Work
+from skate.data._exec.udf import drop_instances, instance_keys
 from skate.data._kernels import threads
 from skate.data.context import DataContext
 from skate.exceptions import RayTaskError
@@ -135,12 +137,23 @@ def _stream(
     meter.release_unused_memory(MEMORY_KEPT_PER_WORKER)
 
 
-@skate.remote(num_returns="streaming", _generator_backpressure_num_objects=BACKPRESSURE_OBJECTS)  # type: ignore[untyped-decorator]
 def run_task(
     handle: WorkHandle, argument: Any, index: int, spans: list[Span], *blocks: pa.Table
 ) -> Iterator[Any]:
     """Run the work of a task; yield each block, followed by its report."""
     yield from _stream(handle, argument, index, spans, blocks)
+
+
+@functools.cache
+def task_function(max_calls: int | None = None) -> Any:
+    """Return the remote function of tasks, for the option that only a declaration may have."""
+    options: dict[str, Any] = {
+        "num_returns": "streaming",
+        "_generator_backpressure_num_objects": BACKPRESSURE_OBJECTS,
+    }
+    if max_calls is not None:
+        options["max_calls"] = max_calls
+    return skate.remote(**options)(run_task)
 
 
 def with_preloading(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,10 +172,16 @@ class WorkerActor:
 
     def __init__(self, handle: WorkHandle) -> None:
         self._work_handle = handle
+        before = instance_keys()  # of other actors, on an engine with one process
         _work(handle).prepare()
+        self._instances = instance_keys() - before
 
     def ready(self) -> None:
         """Return when the actor has started."""
+
+    def drop_instances(self) -> None:
+        """Drop the instances of user classes, so that their finalizers run before the process is killed."""
+        drop_instances(self._instances)
 
     def run(self, argument: Any, index: int, spans: list[Span], *blocks: pa.Table) -> Iterator[Any]:
         """Run the work of a task; yield each block, followed by its report."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 
 from skate.data._block import frames, tables
@@ -65,7 +66,7 @@ class WriteBlocks:
         returned = self.sink.write(without_failed_rows(), context)
         yield from failed
         meter.current().notes["written"] = rows, size
-        yield pa.table({"rows": [rows], "bytes": [size], "returned": [pickle.dumps(returned)]})
+        yield pa.table({"rows": [rows], "bytes": [size], "returned": [cloudpickle.dumps(returned)]})
 
     def _part(self, index: int) -> str:
         """Return the name of the files of a task, which is the same when the task is retried."""

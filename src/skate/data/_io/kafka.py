@@ -148,7 +148,9 @@ class KafkaDatasource(Datasource):
         if type(start_offset) is type(end_offset) and isinstance(start_offset, int | datetime):
             first, last = _sort_key(start_offset), _sort_key(end_offset)
             if first > last:
-                raise ValueError(f"start_offset ({start_offset}) is after end_offset ({end_offset})")
+                raise ValueError(
+                    f"start_offset must be less than end_offset: {start_offset} is after {end_offset}"
+                )
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._start, self._end = start_offset, end_offset
         self._timeout = None if timeout_ms is None else timeout_ms / 1000
@@ -306,10 +308,15 @@ def _check_offsets(name: str, given: Offsets, impossible: str) -> None:
     if not isinstance(given, dict):
         return
     for topic, offsets in given.items():
-        if not isinstance(offsets, dict) or not all(isinstance(partition, int) for partition in offsets):
-            raise ValueError(f"{name}[{topic!r}] is {offsets!r}: pass a dict of offsets by partition")
-        if impossible in offsets.values():
-            raise ValueError(f"{name}[{topic!r}] cannot be {impossible!r}")
+        if not isinstance(offsets, dict):
+            raise ValueError(f"{name}[{topic!r}] must be a dict of offsets by partition, not {offsets!r}")
+        for partition, offset in offsets.items():
+            if not isinstance(partition, int):
+                raise ValueError(
+                    f"{name}[{topic!r}] keys must be integers, the partitions, not {partition!r}"
+                )
+            if offset == impossible:
+                raise ValueError(f"{name}[{topic!r}][{partition}] cannot be {impossible!r}")
 
 
 def _offset_of(given: Offsets, topic: str, partition: int, otherwise: str) -> Offset:

@@ -37,11 +37,10 @@ class TimeRange:
     end_time: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.start_time < self.end_time:
-            raise ValueError(
-                f"a time range needs 0 <= start_time < end_time, in nanoseconds; start_time is {self.start_time} and "
-                f"end_time is {self.end_time}"
-            )
+        if self.start_time < 0 or self.end_time < 0:
+            raise ValueError(f"time values must be non-negative, in nanoseconds, not {self}")
+        if self.start_time >= self.end_time:
+            raise ValueError(f"start_time must be less than end_time, not {self}")
 
 
 class MCAPDatasource(FileBasedDatasource):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from skate.data._block.kinds import is_list, is_text
 from skate.data._iteration import torch_tensors
 from skate.data._schema import Schema
 from skate.data.collate_fn import ArrowBatchCollateFn, PandasBatchCollateFn
+from skate.util.annotations import RayDeprecationWarning
 
 Columns = str | list[str]
 
@@ -212,6 +214,8 @@ class FrameworkMethods(abc.ABC):
     ) -> Any:
         """Return a torch `IterableDataset` over pairs of features and label; `iter_torch_batches` has more options.
 
+        Deprecated in Ray in favor of `iter_torch_batches`.
+
         Args:
             label_column: The column of the labels; with None, labels are None.
             feature_columns: A list of columns for one tensor, or lists or a dict of such lists for several tensors; all
@@ -226,6 +230,9 @@ class FrameworkMethods(abc.ABC):
             unsqueeze_label_tensor: Add a second dimension of size 1 to the label.
             unsqueeze_feature_tensors: Add a second dimension to each feature column, and concatenate along it.
         """
+        warnings.warn(
+            "to_torch is deprecated in Ray: use iter_torch_batches", RayDeprecationWarning, stacklevel=3
+        )
         torch = load("torch", "to_torch")
         features = feature_columns or None
         if features is not None:
@@ -240,8 +247,8 @@ class FrameworkMethods(abc.ABC):
             if missing:
                 raise ValueError(f"to_torch needs the columns {missing}; the dataset has {list(batch)}")
             each = [torch_tensors.to_tensor(batch[name], dtype, name) for name in columns]
-            each = [one.unsqueeze(1) if unsqueeze and one.ndim == 1 else one for one in each]
-            return each[0] if len(each) == 1 else torch.cat(each, dim=1 if unsqueeze else 0)
+            each = [one.unsqueeze(1) if unsqueeze else one for one in each]
+            return each[0] if len(each) == 1 else torch.cat(each, dim=min(1, each[0].ndim - 1))
 
         def of_features(batch: Any) -> Any:
             chosen = features or [name for name in batch if name != label_column]

@@ -23,7 +23,7 @@ from skate.data.context import DataContext
 from skate.data.iterator import DataIterator
 
 if TYPE_CHECKING:
-    from skate.data.dataset import Dataset, MaterializedDataset
+    from skate.data.dataset import Dataset
 
 _MAX_QUEUED = 16  # items that wait for one reader while another one reads
 _MAX_SLICES = 256  # slices of one block for one reader; more are copied
@@ -245,12 +245,6 @@ class SplitIterator(DataIterator):
     def world_size(self) -> int:
         """Return the number of readers."""
         return self._n
-
-    def materialize(self) -> MaterializedDataset:
-        """Return a materialized dataset of the rows of this reader."""
-        from skate.data.dataset import materialized
-
-        return materialized(self._all_blocks(), self._context)
 
     def __repr__(self) -> str:
         return f"StreamSplitDataIterator({self._shown})"

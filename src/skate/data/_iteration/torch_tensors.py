@@ -50,12 +50,15 @@ def converter(
 
     def make(batch: Any) -> Any:
         tensors = collate(batch) if collate is not None else to_tensors(batch, dtypes)
-        return _map_tensors(torch, tensors, lambda each: each.pin_memory()) if pin_memory else tensors
+        return pin(tensors) if pin_memory else tensors
 
     def move(tensors: Any) -> Any:
-        if target is None or target.type == "cpu":
+        if target is None:
             return tensors
-        return _map_tensors(torch, tensors, lambda each: each.to(target, non_blocking=pin_memory))
+        tensors = join_chunks(tensors)
+        if target.type == "cpu":
+            return tensors
+        return map_tensors(tensors, lambda each: each.to(target, non_blocking=pin_memory))
 
     return batch_format, make, move
 
@@ -76,6 +79,8 @@ def to_tensors(batch: Mapping[str, np.ndarray[Any, Any]], dtypes: Any = None) ->
 def to_tensor(values: np.ndarray[Any, Any], dtype: Any = None, name: str = "") -> Any:
     """Convert an array to a tensor, without a copy if the array is writable and the type stays the same."""
     torch = load("torch", "iter_torch_batches")
+    if values.dtype == object and all(each is None for each in values):
+        values = np.full(len(values), np.nan, np.float32)  # a column without a type: nothing but nulls
     if values.dtype == object:
         try:
             values = np.stack([np.asarray(each) for each in values])
@@ -112,12 +117,42 @@ def _device(torch: Any, device: Any) -> Any:
         raise ValueError(message("device", words, device)) from error
 
 
-def _map_tensors(torch: Any, tensors: Any, function: Callable[[Any], Any]) -> Any:
+def pin(tensors: Any) -> Any:
+    """Copy the tensors of a nested structure that are on the CPU into pinned memory."""
+    return map_tensors(
+        tensors,
+        lambda each: each.pin_memory() if each.device.type == "cpu" and not each.is_pinned() else each,
+    )
+
+
+def join_chunks(tensors: Any) -> Any:
+    """Concatenate the chunks of each column, if a batch has a list of tensors for each of its columns."""
+    torch = load("torch", "iter_torch_batches")
+
+    def are_chunks(parts: Any) -> bool:
+        return (
+            isinstance(parts, (list, tuple))
+            and all(isinstance(each, torch.Tensor) and each.ndim > 0 for each in parts)
+            and len({(each.dtype, each.shape[1:]) for each in parts}) == 1
+        )
+
+    def join(parts: Any) -> Any:
+        return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+    if isinstance(tensors, Mapping) and all(map(are_chunks, tensors.values())):
+        return {name: join(parts) for name, parts in tensors.items()}
+    if isinstance(tensors, (list, tuple)) and all(map(are_chunks, tensors)):
+        return type(tensors)(map(join, tensors))
+    return tensors
+
+
+def map_tensors(tensors: Any, function: Callable[[Any], Any]) -> Any:
     """Apply a function to each tensor of a nested structure."""
+    torch = load("torch", "iter_torch_batches")
     if isinstance(tensors, torch.Tensor):
         return function(tensors)
     if isinstance(tensors, Mapping):
-        return {name: _map_tensors(torch, each, function) for name, each in tensors.items()}
+        return {name: map_tensors(each, function) for name, each in tensors.items()}
     if isinstance(tensors, (list, tuple)):
-        return type(tensors)(_map_tensors(torch, each, function) for each in tensors)
+        return type(tensors)(map_tensors(each, function) for each in tensors)
     return tensors

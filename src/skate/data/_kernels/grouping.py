@@ -103,6 +103,8 @@ def partial_aggregate(block: pa.Table, keys: Sequence[str], aggs: Sequence[Aggre
 
 def combine(states: pa.Table, keys: Sequence[str], aggs: Sequence[AggregateFn]) -> pa.Table:
     """Combine the concatenated states of several blocks to one row per group."""
+    if not states.column_names and not states.num_rows:  # no task has made a block
+        states = partial_aggregate(states, keys, aggs)
     step = _Step(states, keys)
     for i, agg in enumerate(aggs):
         prefix = _state_name(keys, i, "")

@@ -15,6 +15,7 @@ from skate.data.extensions.tensor_extension import (
     ArrowTensorTypeV2,
     ArrowVariableShapedTensorArray,
     ArrowVariableShapedTensorType,
+    FixedShapeTensorFormat,
     FixedShapeTensorType,
     __getattr__,  # noqa: F401  # imports TensorArray and TensorDtype on their first use
 )
@@ -31,6 +32,7 @@ __all__ = [
     "ArrowTensorTypeV2",
     "ArrowVariableShapedTensorArray",
     "ArrowVariableShapedTensorType",
+    "FixedShapeTensorFormat",
     "FixedShapeTensorType",
     "TensorArray",
     "TensorDtype",

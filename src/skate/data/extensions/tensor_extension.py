@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skate.data._block import columns
+from skate.data._block.tensor_formats import ArrowTensorTypeV2, FixedShapeTensorFormat
 from skate.data._block.tensors import VariableShapedTensorArray as ArrowVariableShapedTensorArray
 from skate.data._block.tensors import VariableShapedTensorType as ArrowVariableShapedTensorType
 
@@ -24,33 +25,13 @@ __all__ = [
     "ArrowTensorTypeV2",
     "ArrowVariableShapedTensorArray",
     "ArrowVariableShapedTensorType",
+    "FixedShapeTensorFormat",
     "FixedShapeTensorType",
     "TensorArray",
     "TensorDtype",
 ]
 
 FixedShapeTensorType = pa.FixedShapeTensorType
-
-
-class _ArrowTypeAlias(type):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, pa.FixedShapeTensorType)
-
-
-class ArrowTensorTypeV2(metaclass=_ArrowTypeAlias):
-    """Return the Arrow type of a column of tensors of one shape.
-
-    Args:
-        shape: The shape of a tensor.
-        dtype: The Arrow type of an element.
-
-    Example:
-        >>> isinstance(ArrowTensorTypeV2((2, 3), pa.int64()), ArrowTensorTypeV2)
-        True
-    """
-
-    def __new__(cls, shape: Sequence[int], dtype: pa.DataType) -> Any:  # noqa: D102  # the class says it
-        return pa.fixed_shape_tensor(dtype, list(shape))
 
 
 ArrowTensorType = ArrowTensorTypeV2

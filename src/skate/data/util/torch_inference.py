@@ -156,8 +156,8 @@ def check(model: type[TorchInference], fn_args: Any, fn_kwargs: Any, num_gpus: A
             )
     if "__call__" in vars(model):
         _logger.warning(
-            "%s defines __call__, which is not used: batches pass through collate, process_on_device and "
-            "finalize",
+            "%s defines __call__, which will not be used directly: batches pass through collate, "
+            "process_on_device and finalize",
             model.__name__,
         )
     if num_gpus is None:

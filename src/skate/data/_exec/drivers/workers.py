@@ -7,6 +7,7 @@ the consumer's thread, the tasks that have begun there end there, while the cons
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -30,11 +31,15 @@ from skate.data._exec.worker import (
     WorkHandle,
     as_task_error,
     put_work,
-    run_task,
+    task_function,
     with_preloading,
 )
 
 WorkHandles = dict[int, tuple[WorkHandle, Work]]  # the work keeps its id unique
+
+_logger = logging.getLogger(__name__)
+
+_DROP_TIMEOUT_S = 30  # for the finalizers of instances of user classes
 
 
 class WorkerDriver:
@@ -66,6 +71,7 @@ class WorkerDriver:
         self._loop = asyncio.new_event_loop()
         self._readers: dict[Task, asyncio.Task[None]] = {}
         self._starting: dict[PoolActor, asyncio.Task[None]] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
         self._generators: dict[Task, Any] = {}
         self._resumed: dict[Task, asyncio.Event] = {}
         self._work_handles = work_handles or {}
@@ -149,7 +155,7 @@ class WorkerDriver:
         running = [*self._readers.values(), *self._starting.values()]
         for each in running:
             each.cancel()
-        waiting = asyncio.gather(*running, return_exceptions=True)
+        waiting = asyncio.gather(*running, *self._stopping, return_exceptions=True)
         waiting.add_done_callback(lambda _: self._loop.stop())
 
     def _fail(self, error: BaseException) -> None:
@@ -214,6 +220,10 @@ class WorkerDriver:
                     reader.cancel()
             case StartActor(pool, member):
                 self._starting[member] = self._loop.create_task(self._start_actor(pool, member))
+            case StopActor(member) if member.handle is not None and not member.tasks:
+                stopping = self._loop.create_task(self._stop_idle_actor(member.handle))
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
             case StopActor(member):
                 if member.handle is not None:
                     skate.kill(member.handle)
@@ -242,10 +252,12 @@ class WorkerDriver:
         """Return the remote function of an operator's tasks, which is cached unless its options may change."""
         found = self._functions.get((operator, borrows))
         if found is None:
-            options = {"name": operator.name, **operator.options, **_call_options_fn(operator.options_fn)}
+            declared = dict(operator.options)
+            max_calls = declared.pop("max_calls", None)
+            options = {"name": operator.name, **declared, **_call_options_fn(operator.options_fn)}
             if borrows:
                 options["num_cpus"] = 0
-            found = run_task.options(**with_preloading(options))
+            found = task_function(max_calls).options(**with_preloading(options))
             if operator.options_fn is None:
                 self._functions[operator, borrows] = found
         return found
@@ -328,6 +340,16 @@ class WorkerDriver:
             self._fail(error)
         finally:
             self._starting.pop(member, None)
+
+    async def _stop_idle_actor(self, handle: Any) -> None:
+        """Let an actor drop its instances of user classes, which may hold resources, and kill it."""
+        try:
+            async with asyncio.timeout(_DROP_TIMEOUT_S):
+                await handle.drop_instances.remote()
+        except Exception as error:
+            _logger.debug("A worker actor did not drop its instances: %r", error)
+        finally:
+            skate.kill(handle)
 
 
 def _call_options_fn(options_fn: Any) -> dict[str, Any]:
