@@ -102,9 +102,20 @@ PARTS := test-programs test-data test-engines test-train test-serve test-llm tes
 SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
 
-# The engines, what they share and the contract that every engine keeps. It needs none of the libraries.
+# The engines, what they share and the contract that every engine keeps. They need none of the libraries. Two parts run at
+# a time, because the tests of each often wait.
+CORE_PARTS := test-core-contract test-core-engines
+.PHONY: $(CORE_PARTS)
+
 test-core: $(VENV)/.test-core ## the tests of the engines, in a light environment
-	$(PYTEST) --suite core $(ARGS)
+	$(if $(ARGS),$(PYTEST) --suite core $(ARGS))
+	$(if $(ARGS),,$(MAKE) --jobs=2 --keep-going $(SHOWN_WHOLE) --no-print-directory $(CORE_PARTS))
+
+test-core-contract: $(VENV)/.test-core
+	$(PYTEST) --suite core tests/contract
+
+test-core-engines: $(VENV)/.test-core
+	$(PYTEST) --suite core tests/base tests/engine
 
 # The tests of the local engine on the platform layer for systems other than Linux, which runs on Linux too. The state
 # machine and the inline engine do not use it.
