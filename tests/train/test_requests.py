@@ -1,21 +1,16 @@
-"""The requests of workers: the controller's answers, where the test advances the clock, and what precedes them."""
+"""The controller's answers to workers that request reported checkpoints; the test advances the clock."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyarrow.fs import LocalFileSystem
 
-from skate.train._reports.messages import BARRIER, CHECKPOINTS, Message, Request
+from skate.train._reports.messages import CHECKPOINTS, Request
 from skate.train._reports.report_ledger import ReportLedger
 from skate.train._run import requests
 from skate.train._run.requests import Requests
-from skate.train._storage.run_folder import Storage
-from skate.train._workers import sessions
-from skate.train._workers.sessions import Assignment, Ranks, Session
 
 
 class Story:
@@ -93,20 +88,3 @@ def test_one_that_reports_again_is_waited_for_again(story: Story) -> None:
     story.ledger.ended(1)
     story.requests.poll()
     assert story.replies == [1, 2]
-
-
-@pytest.mark.parametrize(("kind", "expected"), [(BARRIER, ["flush", "send"]), (CHECKPOINTS, ["send"])])
-def test_calls_of_actors_are_sent_before_a_barrier(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, expected: list[str]
-) -> None:
-    order: list[str] = []
-
-    def send(message: Message) -> None:
-        assert isinstance(message, Request)
-        order.append("send")
-        session.reply(message.number, "reply")
-
-    monkeypatch.setattr(sessions, "flush_calls", lambda: order.append("flush"))
-    session = Session(Assignment(Ranks(), Storage(str(tmp_path), "run", LocalFileSystem())), send)
-    assert session.request(kind) == "reply"
-    assert order == expected

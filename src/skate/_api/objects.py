@@ -223,11 +223,3 @@ def free(object_refs: ObjectRef[Any] | list[ObjectRef[Any]]) -> None:
     """Free values now, even if references to them exist; getting them later raises ObjectFreedError."""
     references = [object_refs] if isinstance(object_refs, ObjectRef) else object_refs
     engines.current().free(references)
-
-
-def flush_calls() -> None:
-    """Wait until this process has sent its calls of running actors, except those that wait for arguments.
-
-    Calls that other processes submit afterwards then rarely overtake them.
-    """
-    engines.current().flush_calls()

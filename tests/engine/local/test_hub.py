@@ -171,24 +171,3 @@ def test_a_thread_that_cannot_read_any_more_says_so_and_lets_others_read(end: En
     end.hub._on_messages = end._messages
     end.peer.send(m.Recall())
     assert end.hub.attend(lambda: len(end.got) == 2, 10)
-
-
-def test_what_an_accepted_connection_has_received_precedes_what_others_have(end: End) -> None:
-    mine, its = socket.socketpair()
-    accepted, early = Connection(mine), Connection(its)
-    wakeup, signal = socket.socketpair()
-    senders: list[Connection] = []
-    end.hub._on_messages = lambda connection, _: senders.append(connection)
-
-    def accept() -> None:
-        wakeup.recv(1)
-        end.hub.add_accepted(accepted)
-
-    end.hub.add_callback(wakeup.fileno(), accept)
-    end.peer.send(m.Recall())  # in the same round, and before the callback
-    early.send(m.Recall())
-    signal.send(b"1")
-    assert end.hub.attend(lambda: len(senders) == 2, 10)
-    assert senders == [accepted, end.connection]
-    for each in (early, signal, wakeup):
-        each.close()

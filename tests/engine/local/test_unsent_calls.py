@@ -1,18 +1,15 @@
-"""Calls that a process has not sent yet: as it reports them to find deadlocks, and when it flushes them."""
+"""Calls that a process has not sent yet, as it reports them for the detection of deadlocks."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Any, cast
 
-import skate
-from skate._api.objects import flush_calls
 from skate._base.object_ref import INLINE, PENDING, ObjectRef
 from skate._engine.local.client.actor_connection import ActorLink, LinkTable, PendingCall
 from skate._engine.local.client.client import Client
 from skate._engine.local.client.wait_reports import OutstandingCalls
 from skate._engine.local.wire import messages as m
-from tests.contract.support import Counter
 
 ACTOR = b"a" * 16
 
@@ -63,34 +60,3 @@ def test_calls_that_may_overtake_each_other_wait_for_their_own_objects() -> None
 def test_no_call_means_no_entry() -> None:
     assert unsent() == []
     assert unsent(unordered=True) == []
-
-
-def test_flushed_calls_run_before_those_that_another_process_submits_afterwards() -> None:
-    @skate.remote(num_cpus=1)
-    def increment(counter: Any) -> None:
-        counter.increment.remote()
-        flush_calls()
-
-    with skate.init(engine="local", num_cpus=1):
-        for _ in range(20):
-            counter = Counter.remote()
-            assert skate.get(counter.read.remote()) == 0
-            skate.get(increment.remote(counter))
-            assert skate.get(counter.read.remote()) == 1
-
-
-def test_a_flush_does_not_wait_for_an_actor_that_cannot_start_yet() -> None:
-    @skate.remote(num_cpus=0)
-    def increment(counter: Any) -> Any:
-        result = counter.increment.remote()
-        flush_calls()
-        return [result]
-
-    with skate.init(engine="local", num_cpus=1):
-        with_cpu = Counter.options(num_cpus=1)
-        blocker = with_cpu.remote()
-        skate.get(blocker.read.remote())
-        waiting = with_cpu.remote()
-        (result,) = skate.get(increment.remote(waiting))
-        skate.kill(blocker)
-        assert skate.get(result) == 1

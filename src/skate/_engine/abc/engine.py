@@ -159,9 +159,6 @@ class Engine(ABC):
     ) -> Returns:
         """Call a method of an actor, and keep the handle until the call has ended."""
 
-    def flush_calls(self) -> None:  # noqa: B027 - optional: an engine may send each call at once
-        """Wait until this process has sent its calls of running actors, except those that wait for arguments."""
-
     @abstractmethod
     def kill(self, actor: bytes, *, no_restart: bool) -> None:
         """Kill an actor."""

@@ -11,12 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from skate._api.objects import flush_calls
 from skate.air import _arguments as arguments
 from skate.train._config.validation_config import ValidationTaskConfig, validation_settings
 from skate.train._failures.errors import SessionMisuseError
 from skate.train._reports import positions
-from skate.train._reports.messages import COLLECTIVES, CheckpointStored, Message, Reported, Request
+from skate.train._reports.messages import CheckpointStored, Message, Reported, Request
 from skate.train._reports.metrics import check_metrics
 from skate.train._storage import folders
 from skate.train._storage.checkpoint import Checkpoint
@@ -280,13 +279,7 @@ class Session:
     # ------------------------------------------------------------ requests
 
     def request(self, kind: str, value: Any = None) -> Any:
-        """Send a request to the controller, and wait for the reply.
-
-        The calls of actors that precede a collective request are sent before it, so that those that other workers
-        submit after it rarely overtake them.
-        """
-        if kind in COLLECTIVES and not self.is_local:
-            flush_calls()
+        """Send a request to the controller, and wait for the reply."""
         reply: Future[Any] = Future()
         number = next(self._number)
         self._replies[number] = reply

@@ -53,7 +53,6 @@ class ActorLink:
         self._cancelled: set[bytes] = set()  # calls that were cancelled after they were sent
         self._lock = threading.RLock()
         self._watching = False
-        self.is_resolving = False  # the node has been asked for the actor's address, and has not answered
 
     def pending(self) -> int:
         """Return the number of calls without a reply."""
@@ -83,7 +82,7 @@ class ActorLink:
     def watch(self) -> None:
         """Subscribe to the actor's state and address."""
         if not self._watching:
-            self._watching = self.is_resolving = True
+            self._watching = True
             self._client.channel.send(m.ActorWatch(self.actor))
 
     def created_here(self) -> None:
@@ -189,7 +188,6 @@ class ActorLink:
                 self._drain()
                 self._disconnect()
                 self._fail_waiting()
-            self.is_resolving = False
 
     def killed(self) -> None:
         """Mark the actor as dead without waiting for the node, because this process killed it."""
@@ -388,16 +386,6 @@ class LinkTable:
         self._client.channel.hub.attend(
             lambda: not any(link.has_unsent_calls for link in list(self._links.values()))
         )
-
-    def flush(self) -> None:
-        """Wait until calls that only wait for the address of their actor have been sent.
-
-        Calls that wait for their arguments or for the start of their actor may remain unsent, so this never waits for
-        user code.
-        """
-        hub = self._client.channel.hub
-        hub.attend(lambda: not any(link.is_resolving for link in list(self._links.values())))
-        hub.send_held_back()
 
     def fail_all(self, error: bytes) -> None:
         """Fail all calls, because the session has ended."""

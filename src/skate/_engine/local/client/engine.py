@@ -312,10 +312,6 @@ class LocalEngine(Engine):
         link.submit(pending)
         return refs
 
-    def flush_calls(self) -> None:
-        """Wait until this process has sent its calls of running actors, except those that wait for arguments."""
-        self.links.flush()
-
     def kill(self, actor: bytes, *, no_restart: bool) -> None:
         """Kill an actor's process; further calls from this process fail at once."""
         if not self.client.ids.is_of_session(actor):

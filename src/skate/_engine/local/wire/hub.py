@@ -107,14 +107,6 @@ class Hub:
         self._connections[connection.fileno()] = connection
         self._front.register(connection.fileno(), _IN)
 
-    def add_accepted(self, connection: Connection) -> None:
-        """Start reading an accepted connection, first of all what has arrived; called by a callback of the hub.
-
-        Its peer has sent that before the events after the callback's, so that messages stay in the order of sending.
-        """
-        self.add(connection)
-        self._receive(connection)
-
     def add_callback(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Call `callback` whenever the descriptor is readable."""
         self._callbacks[descriptor] = callback
@@ -293,9 +285,6 @@ class Hub:
                 return False
 
     def _handle(self, events: list[tuple[int, int]]) -> None:
-        if len(events) > 1:
-            # Callbacks first: a new connection may have older messages than the others.
-            events.sort(key=lambda each: each[0] in self._connections)
         for descriptor, event in events:
             connection = self._connections.get(descriptor)
             if connection is None:
@@ -312,7 +301,14 @@ class Hub:
             if event & _OUT:
                 self._continue_writing(connection)
             if event & ~_OUT:
-                self._receive(connection)
+                try:
+                    messages = connection.receive()
+                except Closed:
+                    self.remove(connection)
+                    self._on_closed(connection)
+                    continue
+                if messages:
+                    self._on_messages(connection, messages)
         if self._followers:
             for follower in list(self._followers):
                 if follower.until():
@@ -320,16 +316,6 @@ class Hub:
                         follower.lock.release()
                     except RuntimeError:  # awake already
                         continue
-
-    def _receive(self, connection: Connection) -> None:
-        try:
-            messages = connection.receive()
-        except Closed:
-            self.remove(connection)
-            self._on_closed(connection)
-            return
-        if messages:
-            self._on_messages(connection, messages)
 
     def _continue_writing(self, connection: Connection) -> None:
         with self._send_lock:

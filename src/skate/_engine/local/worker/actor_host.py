@@ -160,7 +160,7 @@ class ActorHost:
             sock, _ = self._listener.accept()
         except BlockingIOError:
             return
-        self._client.channel.hub.add_accepted(Connection(sock))
+        self._client.channel.hub.add(Connection(sock))
 
     def leave(self) -> None:
         """End after the calls that have been received."""
