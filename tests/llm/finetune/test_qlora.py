@@ -43,6 +43,7 @@ def test_the_layers_of_the_base_have_four_bits(config: Make, keys: dict[str, Any
     assert len(layers) == 2 * 7
     assert {each.weight.dtype for each in layers} == {torch.uint8}
     assert {each.compute_dtype for each in layers} == {torch.float32}
+    assert not any(each.support_avx512bf16_for_cpu for each in layers)  # packed weights have no gradients
     trained = [name for name, weight in module.named_parameters() if weight.requires_grad]
     assert len(trained) == 2 * len(layers)
     assert all("lora_" in name for name in trained)

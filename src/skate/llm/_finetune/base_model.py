@@ -95,8 +95,19 @@ def load_base_model(
         model = transformers.AutoModelForCausalLM.from_pretrained(
             path, dtype=dtype or torch.float32, **options
         )
+    if quantization is not None:
+        _keep_gradients(model)
     model.config.use_cache = False
     return model
+
+
+def _keep_gradients(model: Any) -> None:
+    """Keep bitsandbytes from packing weights for the CPU in the first evaluation: packed ones have no gradients."""
+    from bitsandbytes.nn.modules import Linear4bit
+
+    for module in model.modules():
+        if isinstance(module, Linear4bit):
+            module.support_avx512bf16_for_cpu = False
 
 
 def read_model_config(path: str) -> Any:
