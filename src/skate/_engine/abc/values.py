@@ -30,8 +30,7 @@ class View(StrEnum):
     TASK_EVENTS = "task events"
 
 
-@dataclass(frozen=True)
-class RunningTask:
+class RunningTask(NamedTuple):
     """The task or actor call that the calling code belongs to."""
 
     id: bytes
@@ -42,8 +41,7 @@ class RunningTask:
     captures_children: bool  # whether the tasks that it submits run in its placement group
 
 
-@dataclass(frozen=True)
-class ActorIdentity:
+class ActorIdentity(NamedTuple):
     """The actor that the calling code belongs to."""
 
     id: bytes
@@ -83,8 +81,7 @@ class EngineContext:
         return f"{task.module}.{name}"
 
 
-@dataclass(frozen=True)
-class ActorDescription:
+class ActorDescription(NamedTuple):
     """The properties of an actor that its handles need."""
 
     class_name: str

@@ -1,4 +1,4 @@
-"""Categories of the errors in the table of tasks, with the names that Ray has for them."""
+"""Categories of the errors in the table of tasks, with the names that Ray has for them, and the text that is kept."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ CANCELLED = "TASK_CANCELLED"
 WORKER_DIED = "WORKER_DIED"
 ACTOR_DIED = "ACTOR_DIED"
 OUT_OF_MEMORY = "OUT_OF_MEMORY"
+
+# Characters of an error that the history of tasks keeps: the end, where the message is.
+MAX_ERROR_TEXT = 2_000
 
 # What the engine itself reports. A subclass stands before its base.
 _CATEGORIES: dict[type[BaseException], str] = {
@@ -37,3 +40,9 @@ def category(error: BaseException) -> str:
     'OBJECT_FREED'
     """
     return next((name for kind, name in _CATEGORIES.items() if isinstance(error, kind)), EXECUTION)
+
+
+def describe_failure(kind: str, text: str) -> str:
+    """Return what the history of tasks keeps of an error: its category, and below it the end of its text."""
+    kept = text if len(text) <= MAX_ERROR_TEXT else f"… {text[-MAX_ERROR_TEXT:]}"
+    return f"{kind}\n{kept}"

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from skate._base import errors as exceptions
 from skate._base.errors.actor import ActorOutOfMemoryError
 from skate._base.errors.process import signal_name
-from skate._engine.common.error_types import category
-from skate._engine.common.outcomes import describe_failure
+from skate._engine.common.error_types import category, describe_failure
 
 MONITOR = "Skate's memory monitor ended it before the kernel's out-of-memory killer could end anything else"
 # Why an actor is unavailable.

@@ -16,10 +16,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger("skate")
 
-MAX_ERROR_TEXT = (
-    2_000  # characters of an error that the history of tasks keeps: the end, where the message is
-)
-
 
 class ExitRequest(SystemExit):
     """Raised by `exit_actor` to leave the actor."""
@@ -186,12 +182,6 @@ def task_error(
         dumps=dumps,
         loads=loads,
     )
-
-
-def describe_failure(category: str, text: str) -> str:
-    """Return what the history of tasks keeps of an error: its category, and below it the end of its text."""
-    kept = text if len(text) <= MAX_ERROR_TEXT else f"… {text[-MAX_ERROR_TEXT:]}"
-    return f"{category}\n{kept}"
 
 
 def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:

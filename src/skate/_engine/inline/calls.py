@@ -14,7 +14,7 @@ from skate._base.options import MethodOptions, TaskOptions
 from skate._base.serialization import loads
 from skate._engine.common import error_types, failures
 from skate._engine.common.calls import Dependencies, pack_arguments, split_arguments
-from skate._engine.common.outcomes import describe_failure, task_error
+from skate._engine.common.outcomes import task_error
 from skate._engine.common.states import FAILED, FINISHED, WAITING
 from skate._engine.common.values import DYNAMIC, STREAMING
 from skate._engine.inline.context import Running, Spec, current
@@ -207,9 +207,9 @@ class Invocation:
         found = loads(error.data)
         cause = getattr(found, "cause", None)
         raised = cause if isinstance(cause, BaseException) else found
-        kind, _, self.error_message = describe_failure(error_types.category(raised), str(found)).partition(
-            "\n"
-        )
+        kind, _, self.error_message = error_types.describe_failure(
+            error_types.category(raised), str(found)
+        ).partition("\n")
         self.error_type = self.error_type or kind
 
     def fail_with(self, argument: Value) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from skate._base import errors as exceptions
@@ -353,6 +352,8 @@ class LocalEngine(Engine):
     def announce_breakpoint(self, stop: Breakpoint) -> bool:
         """Tell the driver that this worker waits for a debugger; return whether the driver has a terminal."""
         if self.driver_has_terminal:
+            from dataclasses import asdict
+
             self.client.channel.send(m.Stopped(asdict(stop)))
             self.client.channel.flush()  # this thread is about to wait
         return self.driver_has_terminal

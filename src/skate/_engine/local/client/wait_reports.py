@@ -11,8 +11,7 @@ import itertools
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skate._base.background_threads import background_threads
@@ -52,24 +51,28 @@ class Wait:
         return None if ends else (self.number, self.task, need, pending)
 
 
-@dataclass
 class Activity:
     """The activity of a worker apart from its waits."""
 
-    resting: set[int] = field(default_factory=set)  # threads without work
-    calls: list[bytes] = field(default_factory=list)  # calls that an actor has yet to answer
-    takes_calls: bool = False  # whether an actor would run another call immediately
-    loop: Any = None  # the event loop that runs an actor's calls
-    loop_thread: int = 0
+    __slots__ = ("calls", "loop", "loop_thread", "resting", "takes_calls")
+
+    def __init__(self, resting: Iterable[int] = (), calls: Iterable[bytes] = ()) -> None:
+        self.resting = set(resting)  # threads without work
+        self.calls = list(calls)  # calls that an actor has yet to answer
+        self.takes_calls = False  # whether an actor would run another call immediately
+        self.loop: Any = None  # the event loop that runs an actor's calls
+        self.loop_thread = 0
 
 
-@dataclass
 class OutstandingCalls:
     """Calls to actors without a reply."""
 
-    sent: list[bytes] = field(default_factory=list)
-    cancelled: list[bytes] = field(default_factory=list)
-    unsent: list[tuple[bytes, list[bytes], list[bytes]]] = field(default_factory=list)
+    __slots__ = ("cancelled", "sent", "unsent")
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.cancelled: list[bytes] = []
+        self.unsent: list[tuple[bytes, list[bytes], list[bytes]]] = []
 
 
 class Waits:

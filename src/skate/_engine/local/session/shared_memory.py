@@ -8,13 +8,15 @@ import mmap
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from skate._base.serialization import Serialized
 from skate._engine.common.platform import system
 from skate._engine.local.session import segments
 from skate._engine.local.session.folders import Session
 from skate._engine.local.wire.interrupts import critical
+
+if TYPE_CHECKING:
+    from skate._base.serialization import Serialized
 
 M = TypeVar("M", bound=mmap.mmap)
 

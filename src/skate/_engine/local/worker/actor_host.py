@@ -18,7 +18,7 @@ from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
 from skate._engine.common import error_types, signals
 from skate._engine.common.calls import repr_of_actor
-from skate._engine.common.outcomes import describe_failure, run_without_loop
+from skate._engine.common.outcomes import run_without_loop
 from skate._engine.common.traced_calls import traced_method
 from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.client.wait_reports import Activity
@@ -137,7 +137,7 @@ class ActorHost:
                 if isinstance(error, SystemExit):
                     exit_process(error)
                 cause = self._runner.task_error(error, name, self.instance, self._message.actor)
-                done.failed = describe_failure(error_types.EXECUTION, cause.traceback_str)
+                done.failed = error_types.describe_failure(error_types.EXECUTION, cause.traceback_str)
                 died = exceptions.ActorDiedError(cause, class_name=self.class_name)
                 done.results = [m.Result(ERROR, dumps(died))]
         finally:
@@ -455,7 +455,7 @@ class ActorHost:
         else:
             cause = self._runner.task_error(error, incoming.name, self.instance, self._message.actor)
             result = m.Result(ERROR, dumps(cause))
-            failed = describe_failure(error_types.EXECUTION, cause.traceback_str)
+            failed = error_types.describe_failure(error_types.EXECUTION, cause.traceback_str)
             reply.retry = matches(error, incoming.options["retry"])
             missing = self._runner.backpressure.missing(call.task)
             reply.results = [result] * missing if call.num_returns == m.STREAMING else incoming.fill(result)

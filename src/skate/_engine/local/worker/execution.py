@@ -23,7 +23,6 @@ from skate._engine.common.outcomes import (
     check_returns,
     check_yields,
     collect_yields,
-    describe_failure,
     matches,
     put_each,
     serialize_result,
@@ -184,7 +183,7 @@ class TaskRunner:
                 sys.stderr.write(code + "\n")
             return
         reported = self.task_error(error, template.name)
-        done.failed = describe_failure(error_types.EXECUTION, reported.traceback_str)
+        done.failed = error_types.describe_failure(error_types.EXECUTION, reported.traceback_str)
         done.retry = prepared.retries(error)
         count = (
             self.backpressure.missing(done.task)

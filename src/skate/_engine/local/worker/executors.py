@@ -346,7 +346,7 @@ def describe_executors(
             running[executor] += 1
         else:
             return None
-    found = Activity(calls=list(calls))
+    found = Activity(calls=calls)
     for executor in executors:
         if queued[executor] and running[executor] < executor.size:
             return None

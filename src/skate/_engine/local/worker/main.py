@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from skate._base import errors as exceptions
 from skate._base import tracing
 from skate._engine.common import error_types, signals
-from skate._engine.common.outcomes import describe_failure
 from skate._engine.common.platform import system
 from skate._engine.common.traced_calls import traced_engine
 from skate._engine.local.client.client import Client
@@ -193,7 +192,9 @@ class Worker:
         text = (
             "" if error.code in (None, 0) else f"The method ended its process with sys.exit({error.code!r})."
         )
-        self.events.add(call, time.time(), describe_failure(error_types.ACTOR_DIED, text) if text else "")
+        self.events.add(
+            call, time.time(), error_types.describe_failure(error_types.ACTOR_DIED, text) if text else ""
+        )
         with self._events_lock:
             self.client.channel.send(m.Events(self.events.take()))
             self.client.channel.hub.send_held_back()
@@ -227,7 +228,7 @@ class Worker:
             return self.actor.activity(waiting)  # type: ignore[no-any-return]
         if self.queue or self.leaving or (self.running is not None and self.running.task not in waiting):
             return None
-        return Activity(resting=set() if self.running is not None else {self._main})
+        return Activity(resting=() if self.running is not None else (self._main,))
 
     def _before_blocking(self, references: list[Any], timed: bool) -> Any:
         """Notify the node that this worker is blocked; return the function that revokes it."""

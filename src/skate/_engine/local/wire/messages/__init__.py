@@ -2,6 +2,9 @@
 
 Messages are also the events and commands of the state machine, so that tests use the same messages as the wire. They
 are encoded as MessagePack arrays, several messages to a frame.
+
+The modules of messages do not postpone their annotations: msgspec would evaluate each of them from text, in every
+process that starts.
 """
 
 from skate._engine.local.wire.messages.actors import (

@@ -1,7 +1,5 @@
 """Messages about actors and placement groups, and direct calls from a caller to an actor."""
 
-from __future__ import annotations
-
 from skate._engine.local.wire.messages.tasks import Run
 from skate._engine.local.wire.messages.values import ActorOptions, Argument, Message, Result
 

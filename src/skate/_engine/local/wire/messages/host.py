@@ -1,7 +1,5 @@
 """Commands of the state machine to the node's process, and its events; never sent on the wire."""
 
-from __future__ import annotations
-
 from skate._engine.local.wire.messages.values import Message
 
 

@@ -1,7 +1,5 @@
 """Messages about the lifecycle of processes, and queries to the node."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from skate._engine.local.wire.messages.values import Message

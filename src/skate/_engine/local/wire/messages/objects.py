@@ -1,7 +1,5 @@
 """Messages about objects: registration, holds, readiness, shared memory."""
 
-from __future__ import annotations
-
 from skate._engine.local.wire.messages.values import Message
 
 

@@ -1,7 +1,5 @@
 """Messages about tasks: submission, execution, results, cancellation; blocked workers."""
 
-from __future__ import annotations
-
 from skate._engine.local.wire.messages.values import Argument, Message, Result, TaskTemplate
 
 

@@ -1,7 +1,5 @@
 """The parts of messages: their base classes, values, templates and options."""
 
-from __future__ import annotations
-
 import msgspec
 
 from skate._engine.common.values import DYNAMIC, STREAMING
