@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +44,8 @@ class Export:
     def key(self) -> bytes:
         """The hash of the code."""
         if self._key is None:
+            import hashlib  # it loads OpenSSL
+
             self._key = hashlib.blake2b(self.code, digest_size=20).digest()
         return self._key
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from html import escape
 
 MAX_TEXT = 200  # characters of a value
 _CELL = "text-align:left;padding:0 0.8em 0 0;vertical-align:top"
@@ -21,7 +20,7 @@ def facts_html(title: str, facts: Mapping[str, object], *parts: str) -> str:
     '<div><b>Point</b> &nbsp;x: &lt;1&gt;</div>'
     """
     shown = "".join(
-        f" &nbsp;{escape(name)}: {_escaped(value)}" for name, value in facts.items() if value is not None
+        f" &nbsp;{escape(name)}: {_shorten(value)}" for name, value in facts.items() if value is not None
     )
     return f"<div><b>{escape(title)}</b>{shown}{''.join(parts)}</div>"
 
@@ -38,12 +37,12 @@ def table_html(
         note: A text below the table.
     """
     head = "".join(
-        f'<th style="{_CELL}">{_escaped(column).replace(chr(10), "<br>")}</th>' for column in columns
+        f'<th style="{_CELL}">{_shorten(column).replace(chr(10), "<br>")}</th>' for column in columns
     )
     lines = []
     for number, row in enumerate(rows):
         weight = ";font-weight:bold" if number in bold else ""
-        cells = "".join(f'<td style="{_CELL}{weight}">{_escaped(value)}</td>' for value in row)
+        cells = "".join(f'<td style="{_CELL}{weight}">{_shorten(value)}</td>' for value in row)
         lines.append(f"<tr>{cells}</tr>")
     below = f"<div>{escape(note)}</div>" if note else ""
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>{below}"
@@ -54,6 +53,13 @@ def text_html(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def _escaped(value: object) -> str:
+def escape(text: str) -> str:
+    """Return a text with the characters that HTML reserves replaced."""
+    import html  # it loads the names of all characters
+
+    return html.escape(text)
+
+
+def _shorten(value: object) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
     return escape(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…")

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -13,7 +14,6 @@ import skate
 from skate._api import progress
 from skate.data._exec.drivers.inprocess import InProcessDriver
 from skate.data._exec.drivers.threads import ThreadDriver
-from skate.data._exec.drivers.workers import WorkerDriver, WorkHandles
 from skate.data._exec.items import Item, Report, fetch_rows
 from skate.data._exec.limits import Limits
 from skate.data._exec.operator_stats import IdleTimes, OperatorStats
@@ -31,6 +31,9 @@ from skate.data.context import DEFAULT_MAX_BLOCK_SIZE, DataContext
 from skate.exceptions import RayTaskError
 from skate.util._run_records import RunRecord, status_after
 from skate.util._session import engine_name
+
+if TYPE_CHECKING:
+    from skate.data._exec.drivers.workers import WorkerDriver, WorkHandles
 
 _GIB = 1024**3
 _logger = logging.getLogger(__name__)
@@ -172,6 +175,8 @@ class Execution:
         elif threads:
             self._driver = ThreadDriver(scheduler, self._made, 2 * relational.max_source_bytes(self.context))
         else:
+            from skate.data._exec.drivers.workers import WorkerDriver  # which imports asyncio
+
             self._driver = WorkerDriver(scheduler, self._made, spans=self._spans)
         self._begin_record()
 
@@ -209,7 +214,7 @@ class Execution:
     def _next(self) -> Item | None:
         driver = self._driver
         assert driver is not None
-        if isinstance(driver, WorkerDriver):
+        if not isinstance(driver, InProcessDriver | ThreadDriver):
             return driver.next()
         try:
             item = driver.next()
@@ -227,6 +232,8 @@ class Execution:
 
     def _start_workers(self, instructions: list[Instruction], own: dict[Task, Blocks]) -> WorkerDriver:
         """Return the driver that continues on workers, given pending instructions and tasks begun in this thread."""
+        from skate.data._exec.drivers.workers import WorkerDriver  # which imports asyncio
+
         scheduler = self.scheduler
         limits = _limits(self.context, _count_cpus(needs_session=True), in_process=False)
         driver = WorkerDriver(

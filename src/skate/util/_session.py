@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import skate
 import skate._engine as engines
-from skate._base.remote_pdb import Breakpoint
 
 if TYPE_CHECKING:
+    from skate._base.remote_pdb import Breakpoint  # which imports pdb
     from skate._engine.abc import Engine
 
 __all__ = ["announce_breakpoint", "engine_name", "on_shutdown", "session_folder", "worker_folder"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextvars
-from html import escape
 from typing import Any
 
 from skate._api.progress.view import Bar, Table, View, format_duration
+from skate._base.html_tables import escape
 
 _CELL = "text-align:{};padding:0 0.8em 0 0"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import re
@@ -68,6 +67,8 @@ class Retries:
 
     async def call_async(self, action: Callable[[], Awaitable[T]]) -> T:
         """Call an asynchronous function until it succeeds, or raises an error that is not retried."""
+        import asyncio  # the program has imported it
+
         attempt = 0
         while True:
             try:

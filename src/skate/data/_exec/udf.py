@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -111,6 +110,7 @@ def run_async(
         at_once: Number of concurrent calls.
         retries: The errors after which the function is called again with the same value.
     """
+    import asyncio  # few datasets need it
 
     async def call(value: Any) -> Any:
         made = function(value)

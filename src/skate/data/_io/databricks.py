@@ -6,7 +6,6 @@ import abc
 import functools
 import os
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -216,6 +215,8 @@ class DatabricksDatasource(Datasource):
         return tasks
 
     def _read(self, chunks: list[int]) -> Iterator[pa.Table]:
+        import urllib.request  # slow to load
+
         for index in chunks:
             found = self._call(
                 lambda client, index=index: client.statement_execution.get_statement_result_chunk_n(  # type: ignore[misc]

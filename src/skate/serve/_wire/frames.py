@@ -1,10 +1,8 @@
 """The messages between Serve processes: one struct per kind.
 
 They are encoded as MessagePack arrays whose first element is the kind. They contain users' values as pickled bytes, and
-nothing in this package unpickles them.
+nothing in this package unpickles them. Annotations are not postponed here: msgspec would evaluate them from text.
 """
-
-from __future__ import annotations
 
 from typing import Any
 

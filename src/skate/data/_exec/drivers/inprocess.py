@@ -12,16 +12,19 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 import skate
 from skate.data._exec import interruption as interruptions
-from skate.data._exec.drivers.workers import WorkerDriver
 from skate.data._exec.items import Item, fetch_rows
 from skate.data._exec.scheduler import Cancel, Instruction, Resume, Scheduler, Start
 from skate.data._exec.tasks import Blocks, OnMade, Task
 from skate.data._exec.worker import produce
+
+if TYPE_CHECKING:
+    from skate.data._exec.drivers.workers import WorkerDriver
 
 IN_PROCESS_SECONDS = 0.25  # work for this long before considering workers
 SHARE_IN_SESSION = 0.4  # work for this share of that time if a session exists, in which workers start sooner
@@ -31,7 +34,7 @@ CHECK_SECONDS = 0.05  # interval of the checks whether a call of user code takes
 TASK_OVERHEAD_SECONDS = 0.001  # cost of a remote task for this process: many tiny tasks are faster in-process
 
 # Returns the driver for the remaining tasks of a scheduler, given its pending instructions and the begun tasks.
-StartWorkers = Callable[[list[Instruction], dict[Task, Blocks]], WorkerDriver]
+StartWorkers = Callable[[list[Instruction], dict[Task, Blocks]], "WorkerDriver"]
 
 
 def saves_time(worked: float, tasks: int, left: int, cpus: float, has_session: bool = False) -> bool:
