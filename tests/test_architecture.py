@@ -216,7 +216,7 @@ API_IN_UTIL = {
     "skate.util.state",
 }
 
-# Whoever decides does no I/O and has no clock: these stay plain functions of their input.
+# Modules that make decisions, without I/O and without a clock: they stay plain functions of their input.
 PURE = (
     "skate._engine.local.state",
     "skate.data._exec.exchanges",

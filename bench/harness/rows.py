@@ -64,7 +64,7 @@ class Row:
 
     @property
     def smaller_is_better(self) -> bool:
-        """Tell whether the figure is a cost rather than a rate."""
+        """Return whether the figure is a cost rather than a rate."""
         return self.unit in ("s", "MB", "%")
 
     def ratio(self, ours: float, theirs: float) -> float:

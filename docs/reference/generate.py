@@ -88,7 +88,7 @@ class Literal:
 
 
 def is_seen(owner: type) -> bool:
-    """Tell whether a class has a row of its own somewhere."""
+    """Return whether a class has a row of its own somewhere."""
     module = importlib.import_module(owner.__module__)
     private = any(part.startswith("_") for part in owner.__module__.split("."))
     return not private and owner.__name__ in getattr(module, "__all__", ())

@@ -73,7 +73,7 @@ class Arena:
         return found
 
     def _is_ours(self, shm: Path) -> bool:
-        """Tell whether shared memory belongs to a driver of this arena: the name of a session has its pid."""
+        """Return whether shared memory belongs to a driver of this arena: the name of a session has its pid."""
         pid = shm.name.split("-")[-2]
         return pid in {str(each) for driver in self.drivers for each in driver.pids_seen}
 

@@ -63,7 +63,6 @@ def test_tasks_are_listed_with_what_they_do(session: None) -> None:
     blocked = [wait_for.options(name=f"task-{i}", num_cpus=1).remote(signal) for i in range(2)]
     skate.get(signal.wait_for_waiters.remote(2))
     dependent = wait_for.options(name="dependent").remote(signal, blocked[0])
-    # Whoever waits for an actor gives its CPU back, so only more than all there is has to queue.
     rows = {row.name: row for row in state.list_tasks(filters=[("type", "=", "NORMAL_TASK")])}
     assert {rows["task-0"].state, rows["task-1"].state} == {"RUNNING"}
     assert rows["dependent"].state == "PENDING_ARGS_AVAIL"

@@ -21,7 +21,7 @@ def report(text: str) -> None:
 
 
 def told_to_end() -> bool:
-    """Tell whether the test has closed our standard input."""
+    """Return whether the test has closed our standard input."""
     ready, _, _ = select.select([0], [], [], 0)
     return bool(ready)
 

@@ -50,7 +50,7 @@ VALUES = {**SCALARS, **nested(INT64), **TENSORS}
 
 
 def same(left: Any, right: Any) -> bool:
-    """Tell whether values are equal, NaN equal to itself, and arrays equal in shape and type too."""
+    """Return whether values are equal, NaN equal to itself, and arrays equal in shape and type too."""
     if isinstance(left, np.ndarray):
         return (
             isinstance(right, np.ndarray)

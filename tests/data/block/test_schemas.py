@@ -161,7 +161,7 @@ def test_values_are_kept_when_blocks_are_made_to_conform(left: Any, right: Any) 
 
 
 def is_kept(old: Any, new: Any) -> bool:
-    """Tell whether nothing is lost: structs may have gained fields, all of them null."""
+    """Return whether nothing is lost: structs may have gained fields, all of them null."""
     if isinstance(old, np.ndarray):
         return bool(old.shape == new.shape and (old == new).all())
     if isinstance(old, dict):

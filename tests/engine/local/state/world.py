@@ -126,7 +126,7 @@ class World:
         return self.machine.scheduler.pool.available[name] / 10_000
 
     def knows(self, id: bytes) -> bool:
-        """Tell whether the machine still has an object."""
+        """Return whether the machine still has an object."""
         return id in self.machine.directory.objects
 
     @property

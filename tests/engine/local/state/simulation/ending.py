@@ -61,7 +61,7 @@ class Ending:
         raise Violation("the node does not come to rest")
 
     def _round(self) -> bool:
-        """Let everything that can happen happen once; tell whether anything did."""
+        """Let everything that can happen happen once; return whether anything did."""
         world = self._world
         happened = False
         for process in list(world.processes.values()):

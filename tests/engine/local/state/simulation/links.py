@@ -48,7 +48,7 @@ class Link:
 
     @property
     def owes(self) -> bool:
-        """Tell whether calls would be lost with the process."""
+        """Return whether calls would be lost with the process."""
         return bool(self.waiting) or any(call.kept and call.stream is None for call in self.sent.values())
 
     def watch(self) -> None:

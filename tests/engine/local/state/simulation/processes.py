@@ -93,7 +93,7 @@ class Stream:
             self.items[index] = id
 
     def complete(self) -> bool:
-        """Tell whether all items have arrived."""
+        """Return whether all items have arrived."""
         if self.total is None:
             return False
         return all(index in self.items for index in range(self.taken + 1, self.total + 1))
@@ -204,11 +204,11 @@ class Process:
         self.post(make(self._next_request), about)
 
     def waits_for_answer(self) -> bool:
-        """Tell whether the process has asked the node something."""
+        """Return whether the process has asked the node something."""
         return bool(self._requests)
 
     def can_act(self) -> bool:
-        """Tell whether there is something to do."""
+        """Return whether there is something to do."""
         return not self._requests
 
     def receive(self) -> None:

@@ -121,7 +121,7 @@ class Worker(Process):
     # ------------------------------------------------------------ running
 
     def can_act(self) -> bool:
-        """Tell whether there is something to do."""
+        """Return whether there is something to do."""
         if self.work is None:
             return bool(self.queue or self.calls or self.leaving or self.locations or self.idle)
         return not self.work.busy and super().can_act()
