@@ -94,7 +94,7 @@ class Deployment(Generic[T]):
 
 
 def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    has_constructor = cls.__init__ is not object.__init__ or cls.__new__ is not object.__new__  # type: ignore[misc]  # compared, not called
+    has_constructor = any("__init__" in vars(base) or "__new__" in vars(base) for base in cls.__mro__[:-1])
     if not (has_constructor or args or kwargs):
         return  # without a look at the signature, which Python would parse from text
     try:
