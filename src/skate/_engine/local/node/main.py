@@ -199,7 +199,8 @@ class Node:
             self.connections[number] = connection
         return connection
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Accept a connection; return whether there was one."""
         try:
             sock, _ = self.listener.accept()
         except OSError as error:
@@ -207,8 +208,16 @@ class Node:
                 self.machine.warn(open_files.describe_limit(error, "The node"))
                 # The listener stays readable: watch it again when a descriptor is free.
                 self.unwatch(self.listener.fileno())
-            return
+            return False
         self.attach(sock, None)
+        return True
+
+    def _introduce_all(self) -> None:
+        """Accept the connections that wait, and read what their processes have sent."""
+        while self._accept():
+            pass
+        for connection in [each for each in self._by_descriptor.values() if each.label is None]:
+            self._read(connection, time.time())
 
     def _introduced(self, connection: Connection, messages: list[Any], now: float) -> None:
         """Handle the first messages of a new connection, which identify the process."""
@@ -279,6 +288,8 @@ class Node:
 
     def worker_ended(self, number: int, code: int | None, said: Sequence[str] = ()) -> None:
         """Handle the last messages and then the end of a reaped worker; `said` adds to its last lines."""
+        if number not in self.connections:  # it may have said why it could not start
+            self._introduce_all()
         connection = self.connections.get(number)
         if connection is not None:
             now = time.time()
