@@ -150,6 +150,13 @@ class Observer:
 
         return process_titles(self.engine)
 
+    def actor_lives(self) -> dict[str, tuple[float, float]]:
+        """Return when actors of a Skate node were created and ended, by id; 0.0 if they have not ended."""
+        return {
+            row["actor_id"].hex(): (row["start_time"] or 0.0, row["end_time"] or 0.0)
+            for row in self.engine.state(Table.ACTORS)
+        }
+
     def creation_sites(self, objects: list[bytes]) -> dict[bytes, str]:
         """Return the lines that created objects, if programs record them."""
         return read_sites(self.session, objects)
