@@ -129,11 +129,11 @@ class Dashboard:
             *ServeApi(node, packages).routes(),
             *ClusterApi(node, self.sampler).routes(),
         ]
-        routes += [
+        others = [
             Route("/api/{path:path}", _unknown(routes), methods=_METHODS),
             Route("/{path:path}", _page, methods=["GET"]),
         ]
-        return Starlette(routes=routes, exception_handlers={Problem: _explain})
+        return Starlette(routes=[*routes, *others], exception_handlers={Problem: _explain})
 
     async def _state(self, request: Request) -> Response:
         # Not `request.url.path`, which ends at a question mark in an id.
