@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from skate._api.observer import Observer
+from skate._api.observer import ActorLife, Observer
 from skate.dashboard._machine import machine, process
 from skate.dashboard._node import Node
 from skate.dashboard._rest import as_envelope, as_text, envelope
@@ -26,6 +26,7 @@ __all__ = ["ClusterApi"]
 _NODES: Final = "The nodes and actors of a Ray cluster are in Ray's own dashboard."
 _VIEWS: Final = ("summary", "hostNameList")
 _WAITING: Final = ("PENDING_NODE_ASSIGNMENT", "PENDING_ARGS_AVAIL")
+_NO_LIFE: Final = ActorLife(0.0, 0.0, "")  # an actor that was created between two questions
 _HEALTH: Final = "application/text"  # Ray's type of these answers
 
 
@@ -201,26 +202,31 @@ def _actors(node: Observer) -> dict[str, dict[str, Any]]:
     """Return the actors by id."""
     lives = node.actor_lives()
     return {
-        row["actor_id"]: _actor_details(row, *lives.get(row["actor_id"], (0.0, 0.0)), node.node_id)
+        row["actor_id"]: _actor_details(row, lives.get(row["actor_id"], _NO_LIFE))
         for row in rows(node.engine, StateResource.ACTORS)
     }
 
 
-def _actor_details(row: Any, started: float, ended: float, node: str) -> dict[str, Any]:
+def _actor_details(row: Any, life: ActorLife) -> dict[str, Any]:
     cause = (row["death_cause"] or {}).get("actor_died_error_context", {})
     return {
         "actorId": row["actor_id"],
         "jobId": row["job_id"],
         "pid": row["pid"],
-        "address": {"nodeId": node, "ipAddress": LOOPBACK, "port": 0, "workerId": ""},
+        "address": {
+            "nodeId": row["node_id"] or "",
+            "ipAddress": LOOPBACK,
+            "port": 0,
+            "workerId": life.worker if row["node_id"] else "",
+        },
         "state": row["state"],
         "name": row["name"] or "",
         "rayNamespace": row["ray_namespace"],
         "numRestarts": str(row["num_restarts"]),
         "className": row["class_name"],
         "actorClass": row["class_name"],
-        "startTime": int(started * 1000),
-        "endTime": int(ended * 1000),
+        "startTime": int(life.started * 1000),
+        "endTime": int(life.ended * 1000),
         "reprName": row["repr_name"] or "",
         "placementGroupId": row["placement_group_id"],
         "callSite": row["call_site"] or "",

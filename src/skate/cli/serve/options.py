@@ -20,7 +20,7 @@ def address_option(command: F) -> F:
         envvar=ADDRESSES,
         default="auto",
         show_default=True,
-        help="The node to connect to: `auto`, or a session's folder.",
+        help="The node to connect to: `auto`, a session's folder, or the URL of a dashboard with its token.",
     )(command)
 
 
