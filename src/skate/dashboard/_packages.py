@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from skate._api.starting import package_file
 from skate.dashboard._node import Node
 from skate.dashboard._rest import as_text
 from skate.dashboard._topics import Problem
@@ -17,6 +18,8 @@ from skate.dashboard._topics import Problem
 __all__ = ["Packages"]
 
 LARGEST_PACKAGE: Final = 1 << 30
+_FOLDER: Final = "packages"  # of the session
+_LOCAL: Final = "local://"  # of a folder that is on the machine already
 _PACKAGE: Final = re.compile(r"\w[\w.+-]{0,254}")
 
 
@@ -54,7 +57,41 @@ class Packages:
             changed["py_modules"] = [self._local(each) for each in changed["py_modules"]]
         return changed
 
+    def with_uris(self, value: Any) -> Any:
+        """Return a value in which the local paths of runtime environments are URIs, which Ray's clients insist on."""
+        if isinstance(value, list):
+            return [self.with_uris(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        return {
+            name: self._environment_with_uris(each)
+            if name == "runtime_env" and isinstance(each, dict)
+            else self.with_uris(each)
+            for name, each in value.items()
+        }
+
+    def _environment_with_uris(self, environment: dict[str, Any]) -> dict[str, Any]:
+        changed = dict(environment)
+        if "working_dir" in changed:
+            changed["working_dir"] = self._uri(changed["working_dir"])
+        if isinstance(changed.get("py_modules"), list):
+            changed["py_modules"] = [self._uri(each) for each in changed["py_modules"]]
+        return changed
+
+    def _uri(self, path: Any) -> Any:
+        if not isinstance(path, str):
+            return path
+        if os.path.isabs(path):
+            folder, name = os.path.split(path)
+            session = self._node.session
+            is_package = session is not None and folder == os.path.join(session, _FOLDER)
+            return f"gcs://{name}" if is_package else _LOCAL + path
+        file = package_file(path)  # of a program on this machine
+        return path if file is None else f"gcs://_ray_pkg_{file.parent.name}{file.suffix}"
+
     def _local(self, uri: Any) -> Any:
+        if isinstance(uri, str) and uri.startswith(_LOCAL):
+            return uri.removeprefix(_LOCAL)
         if not isinstance(uri, str) or not uri.startswith("gcs://"):
             return uri
         path = self._path("gcs", uri.removeprefix("gcs://"))
@@ -66,7 +103,7 @@ class Packages:
         if protocol != "gcs" or not _PACKAGE.fullmatch(name):
             raise Problem(400, f"{protocol}://{name} is not the URI of a package: it must be gcs://NAME.")
         session = self._node.local_session("Upload packages to Ray's own dashboard.")
-        return os.path.join(session, "packages", name)
+        return os.path.join(session, _FOLDER, name)
 
     async def _has(self, request: Request) -> Response:
         path = self._path(request.path_params["protocol"], request.path_params["name"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -62,7 +63,8 @@ class ServeApi:
             return JSONResponse(
                 {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
             )
-        return JSONResponse(await self._call(lambda: _details(source)))
+        details = await self._call(lambda: _details(source))
+        return JSONResponse(self._packages.with_uris(details))
 
     async def _deploy(self, request: Request) -> Response:
         self._node.local_session(_ELSEWHERE)
@@ -162,7 +164,11 @@ def _client() -> Client:
 
 
 def _details(source: str | None) -> dict[str, Any]:
-    details = _client().details()._get_user_facing_json_serializable_dict(exclude_unset=True)
+    client = _client()
+    details = client.details()._get_user_facing_json_serializable_dict(exclude_unset=True)
+    configs = json.loads(json.dumps(client.configs(), default=str))
+    for name, app in details["applications"].items():
+        app["deployed_app_config"] = configs.get(name)  # as it was given, without defaults
     if source is not None:
         details["applications"] = {
             name: app for name, app in details["applications"].items() if app["source"] == source

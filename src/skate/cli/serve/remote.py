@@ -86,7 +86,7 @@ class RemoteServe:
 
         try:
             return self._server.uploaded(environment)
-        except RefusedError as error:
+        except (OSError, RefusedError, TypeError, ValueError) as error:
             raise click.ClickException(str(error)) from None
 
     def _call(self, method: str, value: Any = None) -> Any:
