@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 import skate
 from skate._api import nodes
+from skate._api.dashboard_client import RefusedError
 from skate.util import state
 from skate.util.state import StateApiClient
 from skate.util.state.common import ListApiOptions, StateResource
@@ -50,7 +52,8 @@ def test_lists_rows_and_summaries_are_those_of_the_node(url: str, actor: str) ->
         assert state.list_actors(url, detail=detail) == state.list_actors(detail=detail)
         assert state.list_jobs(url, detail=detail) == state.list_jobs(detail=detail)
         assert state.list_nodes(url, detail=detail) == state.list_nodes(detail=detail)
-    assert state.list_placement_groups(url) == state.list_runtime_envs(url) == []
+    assert state.list_placement_groups(url) == []
+    assert state.list_runtime_envs(url) == []
     assert state.list_cluster_events(url) == []
     finished = [("state", "=", "FINISHED")]
     tasks = state.list_tasks(url, filters=finished)
@@ -204,4 +207,38 @@ def test_incomplete_output_is_an_error_unless_it_is_wanted() -> None:
             state.list_nodes(url)
         (row,) = state.list_nodes(url, raise_on_missing_output=False)
     # A column that the server does not have is None, and one that only newer versions have is left out.
-    assert (row.node_id, row.state, "new" in row.columns()) == ("aa", None, False)
+    assert (row.node_id, row["state"], "new" in row.columns()) == ("aa", None, False)
+
+
+def test_an_answer_that_ends_early_is_an_error(url_of_a_torn_answer: str) -> None:
+    with pytest.raises(ServerUnavailable, match="ended its answer early"):
+        state.list_nodes(url_of_a_torn_answer)
+    with pytest.raises(ServerUnavailable, match="ended its answer early"):
+        list(state.get_log(url_of_a_torn_answer, filename="node.log"))
+
+
+@pytest.fixture
+def url_of_a_torn_answer() -> Iterator[str]:
+    """A server that closes the connection before the end of a chunk."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _address = listening.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nhello")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread.join()
+
+
+def test_the_error_of_a_server_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(RefusedError(401, "no", "Pass the token.")))
+    assert (str(error), error.status, error.text) == (
+        "The server refused the request with status 401: no Pass the token.",
+        401,
+        "no",
+    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
@@ -36,6 +37,10 @@ class RefusedError(RuntimeError):
         super().__init__(f"The server refused the request with status {status}: {text.strip()}{hint}")
         self.status = status
         self.text = text
+        self._advice = advice
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.status, self.text, self._advice)
 
 
 class DashboardClient:
@@ -110,7 +115,7 @@ class DashboardClient:
     ) -> bytes:
         """Send a request; return the body of the answer. The errors are those of `call`."""
         with self._open(method, path, body, headers, query, timeout_s) as response:
-            return bytes(response.read())
+            return self._read(response.read)
 
     def stream(
         self, path: str, *, query: Sequence[tuple[str, Any]] = (), timeout_s: float | None = TIMEOUT_S
@@ -123,8 +128,14 @@ class DashboardClient:
             timeout_s: Seconds between two pieces; None for any time.
         """
         with self._open("GET", path, None, _NONE, query, timeout_s) as response:
-            while piece := response.read1(CHUNK):
+            while piece := self._read(response.read1, CHUNK):
                 yield piece
+
+    def _read(self, read: Callable[..., bytes], *size: int) -> bytes:
+        try:
+            return read(*size)
+        except (HTTPException, OSError) as error:
+            raise ConnectionError(f"{self.address} ended its answer early: {error!r}") from error
 
     def _open(
         self,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServeApi"]
 
+TIMEOUT_S: Final = 120.0  # to start Serve, or to finish its open requests before it stops
 _ELSEWHERE: Final = "The applications of a Ray cluster are deployed to Ray's own dashboard."
 
 logger = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class ServeApi:
             except ImportError as error:
                 raise Problem(501, str(error)) from error
 
-        return await self._node.call(explained, as_ray=as_ray)
+        return await self._node.call(explained, as_ray=as_ray, timeout_s=TIMEOUT_S)
 
     def _with_packages(self, config: dict[str, Any]) -> dict[str, Any]:
         """Return a configuration with the paths of the packages that were uploaded for its applications."""

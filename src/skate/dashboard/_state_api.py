@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -39,8 +39,6 @@ _GROUPINGS: Final = {
     SummaryResource.OBJECTS: "callsite",
 }
 
-T = TypeVar("T")
-
 
 class StateApi:
     """The paths /api/v0/TABLE and /api/v0/TABLE/summarize.
@@ -67,10 +65,10 @@ class StateApi:
             limit = integer(query, "limit", DEFAULT_LIMIT, at_least=1, at_most=RAY_MAX_LIMIT_FROM_API_SERVER)
             detail = boolean(query, "detail", default=False)
             boolean(query, "exclude_driver", default=True)  # no table has a row for a driver's main program
-            found, total = await self._matching(table, query)
             columns = schema_of(table).list_columns(detail=detail)
-            shown = [_to_dict(row, columns) for row in found[:limit]]
-            return envelope("", {"result": _listed(total, len(found), shown)})
+            return await self._answer(
+                table, query, lambda found: [_to_dict(row, columns) for row in found[:limit]]
+            )
 
         return handle
 
@@ -81,31 +79,41 @@ class StateApi:
                 raise Problem(
                     400, f"{resource.value} are summarized by {_GROUPINGS[resource]!r}, not by {grouping!r}."
                 )
-            found, total = await self._matching(table_of(resource), request.query_params)
-            counts = {"node_id_to_summary": summary(resource, found)}
-            return envelope("", {"result": _listed(total, len(found), counts)})
+            return await self._answer(
+                table_of(resource),
+                request.query_params,
+                lambda found: {"node_id_to_summary": summary(resource, found)},
+            )
 
         return handle
 
-    async def _matching(self, table: StateResource, query: QueryParams) -> tuple[list[StateSchema], int]:
-        """Return the rows of a table that match the filters of a query, and the number of all rows."""
+    async def _answer(
+        self, table: StateResource, query: QueryParams, shape: Callable[[list[StateSchema]], Any]
+    ) -> Response:
+        """Answer with the rows of a table that match the filters of a query.
+
+        Args:
+            table: The table.
+            query: The query.
+            shape: Returns what is shown of the rows; it runs in a thread.
+        """
         try:
             filters = check_filters(_filters(query), schema_of(table))
         except InvalidQueryError as error:
             raise Problem(400, str(error)) from error
 
-        def read(observer: Observer) -> tuple[list[StateSchema], int]:
+        def read(observer: Observer) -> dict[str, Any]:
             every = rows(observer.engine, table)
-            return match_filters(every, filters), len(every)
+            found = match_filters(every, filters)
+            return _listed(len(every), len(found), shape(found))
 
-        return await self._within(timeout_of(query), read)
-
-    async def _within(self, timeout_s: float, question: Callable[[Observer], T]) -> T:
+        timeout_s = timeout_of(query)
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._node.ask(question)
+                listed = await self._node.ask(read)
         except TimeoutError:
             raise Problem(504, f"The node has not answered for {timeout_s:g} seconds.") from None
+        return envelope("", {"result": listed})
 
     async def _events(self, request: Request) -> Response:
         self._node.local_session("The events of a Ray cluster are in Ray's own dashboard.")

@@ -19,6 +19,7 @@ _WITHOUT_SERVER: Final = (
     '`skate dashboard` starts one; without it, --address "auto" is the node of `skate start`.'
 )
 _POLL_INTERVAL_S: Final = 0.5  # there is no event to wait for
+_TIMEOUT_S: Final = 150.0  # the server gives Serve less
 _BUSY: Final = ("NOT_STARTED", "DEPLOYING")
 
 
@@ -93,7 +94,7 @@ class RemoteServe:
         from skate._api.dashboard_client import RefusedError
 
         try:
-            return self._server.call(method, _APPLICATIONS, value)
+            return self._server.call(method, _APPLICATIONS, value, timeout_s=_TIMEOUT_S)
         except RefusedError as error:
             raise click.ClickException(str(error)) from None
 

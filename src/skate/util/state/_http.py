@@ -26,6 +26,7 @@ from skate.util.state.exception import InvalidQueryError, RayStateApiException, 
 __all__ = ["HttpState"]
 
 Query = list[tuple[str, Any]]
+Rows = list[Any]  # inside the class, `list` is the method
 _WITHOUT_SERVER: Final = (
     "`skate dashboard` serves the state over HTTP; a node on this machine needs no server."
 )
@@ -60,14 +61,12 @@ class HttpState:
         schema = schema_of(resource)
         return {**found, "result": [_row(schema, row) for row in found["result"]]}
 
-    def with_id(
-        self, resource: StateResource, column: str, id: str, timeout: float
-    ) -> list[Any]:  # within this class, `list` is the method
+    def with_id(self, resource: StateResource, column: str, id: str, timeout: float) -> Rows:
         """Return the rows, with details, whose column has this value."""
         options = ListApiOptions(
             limit=RAY_MAX_LIMIT_FROM_API_SERVER, timeout=timeout, detail=True, filters=[(column, "=", id)]
         )
-        found: list[Any] = self.list(resource, options)["result"]
+        found: Rows = self.list(resource, options)["result"]
         return found
 
     def summary(self, resource: SummaryResource, options: SummaryApiOptions) -> dict[str, Any]:
@@ -111,9 +110,9 @@ class HttpState:
         if decoder is not None and (rest := decoder.decode(b"", final=True)):
             yield rest
 
-    def why(self, id: str) -> list[str]:  # type: ignore[valid-type]  # the method is not meant
+    def why(self, id: str) -> Rows:
         """Return the lines of an explanation. Only the dashboard of a Skate node has them."""
-        found: list[str] = self._call(f"/state/why/{quote(id, safe='')}", (), DEFAULT_RPC_TIMEOUT)["lines"]
+        found: Rows = self._call(f"/state/why/{quote(id, safe='')}", (), DEFAULT_RPC_TIMEOUT)["lines"]
         return found
 
     def memory(self, limit: int) -> Any:
