@@ -136,6 +136,13 @@ class Stream:
         name, data = block.split(b"\n", 1)
         return name.removeprefix(b"event: ").decode(), json.loads(data.removeprefix(b"data: "))
 
+    async def text_with(self, end: str) -> str:
+        """Return the text of a response that is not of events, up to what ends so; it may go on."""
+        async with asyncio.timeout(EVENT_TIMEOUT_S):
+            while not self._buffer.decode().endswith(end):
+                self._buffer += await self._chunks.get()
+        return self._buffer.decode()
+
     async def until(self, holds: Any) -> Any:
         """Return the data of the first event for which the condition holds."""
         while True:

@@ -108,7 +108,7 @@ async def test_any_error_of_a_cluster_that_is_gone_ends_the_connection(
 async def test_the_death_of_an_actor_does_not_end_the_connection(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def call(session: str, function: Any) -> None:
+    async def call(session: str, function: Any, *, as_ray: bool) -> None:
         raise ActorDiedError("the controller died")
 
     monkeypatch.setattr(FakeObserver, "is_local", True)

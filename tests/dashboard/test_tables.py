@@ -150,7 +150,6 @@ async def test_every_table_answers(page: Page, table: str) -> None:
         ("/state/why/zz", 400, "hexadecimal"),
         ("/state/why/00", 400, "not the id of"),
         ("/state/timeline?since=yesterday", 400, "since must be a number"),
-        ("/api/nothing", 404, "There is no /api/nothing"),
     ],
 )
 async def test_a_wrong_request_is_explained(page: Page, path: str, status: int, says: str) -> None:
@@ -258,7 +257,12 @@ async def test_an_actor_is_killed_and_a_task_cancelled(page: Page) -> None:
 # What GET may ask for: each of these only reads.
 READING = {
     "/state/{path:path}", "/state/logs/{name:path}/follow", "/live", "/metrics", "/{path:path}", "/api/version",
-    "/api/jobs/", "/api/jobs/{id}", "/api/jobs/{id}/logs", "/api/packages/{protocol}/{name}",
+    "/api/jobs/", "/api/jobs/{id}", "/api/jobs/{id}/logs", "/api/packages/{protocol}/{name}", "/api/ray/version",
+    "/api/v0/actors", "/api/v0/jobs", "/api/v0/placement_groups", "/api/v0/nodes", "/api/v0/workers", "/api/v0/tasks",
+    "/api/v0/objects", "/api/v0/runtime_envs", "/api/v0/cluster_events", "/api/v0/actors/summarize",
+    "/api/v0/tasks/summarize", "/api/v0/objects/summarize", "/api/v0/logs", "/api/v0/logs/{kind}",
+    "/api/serve/applications/", "/nodes", "/nodes/{id}", "/logical/actors", "/logical/actors/{id}",
+    "/api/cluster_status", "/api/gcs_healthz", "/api/local_raylet_healthz", "/api/healthz", "/api/{path:path}",
 }  # fmt: skip
 
 

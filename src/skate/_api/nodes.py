@@ -24,7 +24,7 @@ __all__ = [
     "current",
     "end",
     "find",
-    "is_default_dashboard",
+    "is_dashboard",
     "is_local",
     "join",
     "nodes",
@@ -83,10 +83,23 @@ def start(
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
-def is_default_dashboard(address: str) -> bool:
+def _is_default_dashboard(address: str) -> bool:
     """Return whether an address is the URL at which Ray's dashboard listens by default, without a token."""
     parts = urlsplit(address)
     return parts.hostname in _LOCAL_HOSTS and parts.port == dashboards.DEFAULT_PORT and not parts.query
+
+
+def is_dashboard(address: str, *, has_credentials: bool = False) -> bool:
+    """Return whether an address is the URL of a dashboard that requests are sent to.
+
+    Ray's default URL without a token means the node on this machine, which needs no dashboard.
+
+    Args:
+        address: The address.
+        has_credentials: Whether a token is sent besides that of the URL.
+    """
+    is_url = address.startswith(("http://", "https://"))
+    return is_url and (has_credentials or not _is_default_dashboard(address))
 
 
 def plain_address(address: str) -> str:
@@ -112,8 +125,13 @@ def observe(address: str) -> Iterator[Engine]:
 
 
 @contextmanager
-def join(address: str) -> Iterator[None]:
-    """Attach to a node as a driver that `list_jobs` does not show; a session that is running is used instead."""
+def join(address: str, *, as_ray: bool = False) -> Iterator[None]:
+    """Attach to a node as a driver that `list_jobs` does not show; a session that is running is used instead.
+
+    Args:
+        address: The node.
+        as_ray: Whether `import ray` imports Skate in the workers of this driver.
+    """
     if engines.running() is not None:
         yield
         return
@@ -124,7 +142,7 @@ def join(address: str) -> Iterator[None]:
         namespace=None,
         runtime_env={},
         log_to_driver=False,
-        metadata={},
+        metadata={"as_ray": True} if as_ray else {},
         hidden=True,
     )
     engines.adopt(engine)

@@ -6,25 +6,39 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import skate._engine as engines
 from skate._api.actor_lookup import find_actor
 from skate._base import memory as machine_memory
 from skate._base.creation_sites import read_sites
-from skate._base.ids import ACTOR_SIZE, GROUP_SIZE, OBJECT_SIZE, TASK_SIZE, object_id
+from skate._base.ids import ACTOR_SIZE, GROUP_SIZE, OBJECT_SIZE, TASK_SIZE, object_id, worker_id
 from skate._engine.abc import Table, View
 from skate._version import __version__
 
 if TYPE_CHECKING:
     from skate._engine.abc import Engine
 
-__all__ = ["MemoryUsage", "Observer", "attach", "memory_usage", "of_this_process"]
+__all__ = ["ActorLife", "MemoryUsage", "Observer", "attach", "memory_usage", "of_this_process"]
 
 MOST_WAITING: Final = 100
 
 memory_usage = machine_memory.usage
 MemoryUsage = machine_memory.Usage
+
+
+class ActorLife(NamedTuple):
+    """When an actor was created and ended, and where it runs.
+
+    Attributes:
+        started: The time of its creation.
+        ended: The time of its end; 0.0 if it lives.
+        worker: The id of its worker.
+    """
+
+    started: float
+    ended: float
+    worker: str
 
 
 class Observer:
@@ -149,6 +163,15 @@ class Observer:
         from skate.util.state._memory import process_titles
 
         return process_titles(self.engine)
+
+    def actor_lives(self) -> dict[str, ActorLife]:
+        """Return what the tables leave out of the actors of a Skate node, by id."""
+        return {
+            row["actor_id"].hex(): ActorLife(
+                row["start_time"] or 0.0, row["end_time"] or 0.0, worker_id(row["worker_id"])
+            )
+            for row in self.engine.state(Table.ACTORS)
+        }
 
     def creation_sites(self, objects: list[bytes]) -> dict[bytes, str]:
         """Return the lines that created objects, if programs record them."""

@@ -48,7 +48,7 @@ def _address_option(*names: str) -> Callable[[F], F]:
         default="auto",
         show_default=True,
         shell_complete=candidates.addresses,
-        help="The node: `auto`, or the folder of a session.",
+        help="The node: `auto`, the folder of a session, or for some commands the URL of a dashboard.",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,10 +11,11 @@ from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp
 
 from skate.dashboard._actions import Actions
+from skate.dashboard._cluster_api import ClusterApi
 from skate.dashboard._jobs import Jobs
 from skate.dashboard._live import INTERVAL_S, Live, encode
 from skate.dashboard._llm import LLM
@@ -22,10 +23,15 @@ from skate.dashboard._logs import Logs
 from skate.dashboard._memory import Memory
 from skate.dashboard._metrics import Metrics
 from skate.dashboard._node import Node
+from skate.dashboard._packages import Packages
+from skate.dashboard._rest import envelope
 from skate.dashboard._runs import Runs
 from skate.dashboard._sampler import Sampler
 from skate.dashboard._security import Gate
 from skate.dashboard._serve import Serve
+from skate.dashboard._serve_api import ServeApi
+from skate.dashboard._state_api import StateApi
+from skate.dashboard._state_logs import StateLogs
 from skate.dashboard._tables import TABLES, Tables
 from skate.dashboard._tasks import TaskHistory
 from skate.dashboard._timeline import Timeline
@@ -33,6 +39,7 @@ from skate.dashboard._topics import Problem, Topics
 
 __all__ = ["Dashboard"]
 
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 STATIC: Final = Path(__file__).parent / "static"
 _NOT_BUILT: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Skate dashboard</title></head>
 <body><h1>Skate dashboard</h1><p>The page is not part of this installation. The data is: see
@@ -107,17 +114,26 @@ class Dashboard:
         add("/state/runs/{id:path}", runs.read)
 
     def _application(self) -> ASGIApp:
+        node, packages = self.node, Packages(self.node)
         routes: list[BaseRoute] = [
             Route("/state/logs/{name:path}/follow", self._logs.follow, methods=["GET"]),
             Route("/state/{path:path}", self._state, methods=["GET"]),
             Route("/live", self.live.respond, methods=["GET"]),
             Route("/metrics", self._metrics.respond, methods=["GET"]),
             *self._actions.routes(),
-            *Jobs(self.node).routes(),
             Route("/actions/llm/chat", self._llm.chat, methods=["POST"]),
+            *packages.routes(),
+            *Jobs(node, packages).routes(),
+            *StateApi(node).routes(),
+            *StateLogs(node, self._logs, self._closing).routes(),
+            *ServeApi(node, packages).routes(),
+            *ClusterApi(node, self.sampler).routes(),
+        ]
+        others = [
+            Route("/api/{path:path}", _unknown(routes), methods=_METHODS),
             Route("/{path:path}", _page, methods=["GET"]),
         ]
-        return Starlette(routes=routes, exception_handlers={Problem: _explain})
+        return Starlette(routes=[*routes, *others], exception_handlers={Problem: _explain})
 
     async def _state(self, request: Request) -> Response:
         # Not `request.url.path`, which ends at a question mark in an id.
@@ -133,6 +149,18 @@ class Dashboard:
         except ValueError as error:
             raise Problem(400, str(error)) from error
         return {"id": path["id"], "lines": lines or ["The node does not know what this waits for."]}
+
+
+def _unknown(routes: Sequence[BaseRoute]) -> Callable[[Request], Awaitable[Response]]:
+    """Return the handler of paths below /api that these routes do not have, or not for the method of the request."""
+
+    async def respond(request: Request) -> Response:
+        path, method = request.url.path, request.method
+        if any(route.matches(request.scope)[0] is Match.PARTIAL for route in routes):
+            return envelope(f"{path} does not accept {method}.", {"result": None}, status=405)
+        return envelope(f"There is no {path}.", {"result": None}, status=404)
+
+    return respond
 
 
 async def _explain(_: Request, error: Exception) -> Response:

@@ -25,21 +25,29 @@ class Caller:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "skate-dashboard-calls")
         self._joined = ExitStack()
-        self._session: str | None = None
+        self._joined_as: tuple[str, bool] | None = None  # the session, and whether `ray` means Skate
 
-    async def call(self, session: str, function: Callable[[], T]) -> T:
-        """Call a function with the session in this folder."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._call, session, function)
+    async def call(self, session: str, function: Callable[[], T], *, as_ray: bool = False) -> T:
+        """Call a function with the session in this folder.
 
-    def _call(self, session: str, function: Callable[[], T]) -> T:
-        if self._session != session:
+        Args:
+            session: The folder.
+            function: The function.
+            as_ray: Whether `import ray` imports Skate in the workers of actors that the function creates.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._call, (session, as_ray), function)
+
+    def _call(self, wanted: tuple[str, bool], function: Callable[[], T]) -> T:
+        if self._joined_as != wanted:
             self._leave()
-            self._joined.enter_context(nodes.join(session))
-            self._session = session
+            session, as_ray = wanted
+            self._joined.enter_context(nodes.join(session, as_ray=as_ray))
+            self._joined_as = wanted
         return function()
 
     def _leave(self) -> None:
-        self._session = None
+        self._joined_as = None
         self._joined.pop_all().close()
 
     async def close(self) -> None:

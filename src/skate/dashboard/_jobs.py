@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import codecs
 import dataclasses
-import json
 import os
-import re
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -18,6 +16,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from skate._version import ray_version
 from skate.dashboard._node import Node
+from skate.dashboard._packages import Packages
+from skate.dashboard._rest import as_text, read_json
 from skate.dashboard._topics import Problem
 from skate.job_submission import JobDetails, JobSubmissionClient, JobType
 from skate.job_submission._records import API_VERSION
@@ -25,11 +25,8 @@ from skate.job_submission._storage import JobStore
 
 __all__ = ["Jobs"]
 
-LARGEST_PACKAGE: Final = 1 << 30
-LARGEST_REQUEST: Final = 10 << 20
 POLL_INTERVAL_S: Final = 0.2  # of a followed log: there is no event to wait for
 CHUNK: Final = 1 << 18
-_PACKAGE: Final = re.compile(r"\w[\w.+-]{0,254}")
 _FIELDS: Final = (
     "entrypoint", "submission_id", "job_id", "runtime_env", "metadata", "entrypoint_num_cpus",
     "entrypoint_num_gpus", "entrypoint_memory", "entrypoint_resources", "entrypoint_label_selector",
@@ -39,31 +36,29 @@ T = TypeVar("T")
 
 
 class Jobs:
-    """The paths /api/version, /api/jobs/… and /api/packages/….
-
-    Errors are answered in plain text, which Ray's client shows.
+    """The paths /api/version, /api/ray/version and /api/jobs/….
 
     Args:
         node: The node.
+        packages: The packages that clients have uploaded.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, packages: Packages) -> None:
         self._node = node
+        self._packages = packages
 
     def routes(self) -> list[BaseRoute]:
         """Return the routes."""
-        package = "/api/packages/{protocol}/{name}"
         job = "/api/jobs/{id}"
         return [
-            Route("/api/version", _explained(self._version), methods=["GET"]),
-            Route(package, _explained(self._has_package), methods=["GET"]),
-            Route(package, _explained(self._store_package), methods=["PUT"]),
-            Route("/api/jobs/", _explained(self._list), methods=["GET"]),
-            Route("/api/jobs/", _explained(self._submit), methods=["POST"]),
-            Route(job, _explained(self._describe), methods=["GET"]),
-            Route(job, _explained(self._delete), methods=["DELETE"]),
-            Route(f"{job}/stop", _explained(self._stop), methods=["POST"]),
-            Route(f"{job}/logs", _explained(self._logs), methods=["GET"]),
+            Route("/api/version", as_text(self._version), methods=["GET"]),
+            Route("/api/ray/version", as_text(self._version), methods=["GET"]),
+            Route("/api/jobs/", as_text(self._list), methods=["GET"]),
+            Route("/api/jobs/", as_text(self._submit), methods=["POST"]),
+            Route(job, as_text(self._describe), methods=["GET"]),
+            Route(job, as_text(self._delete), methods=["DELETE"]),
+            Route(f"{job}/stop", as_text(self._stop), methods=["POST"]),
+            Route(f"{job}/logs", as_text(self._logs), methods=["GET"]),
             WebSocketRoute(f"{job}/logs/tail", self._tail),
         ]
 
@@ -112,7 +107,7 @@ class Jobs:
         return JSONResponse(dataclasses.asdict(await self._find(request.path_params["id"])))
 
     async def _submit(self, request: Request) -> Response:
-        given = await _read_json(request)
+        given = await read_json(request)
         # Newer clients send fields that are None here.
         given = {name: value for name, value in given.items() if value is not None}
         unknown = sorted(set(given) - set(_FIELDS))
@@ -120,7 +115,7 @@ class Jobs:
             raise Problem(400, f"Unknown field {unknown[0]!r}; the fields are {', '.join(_FIELDS)}.")
         if "entrypoint" not in given:
             raise Problem(400, "The field 'entrypoint' is missing: it is the command of the job.")
-        given["runtime_env"] = self._with_local_packages(given.get("runtime_env", {}))
+        given["runtime_env"] = self._packages.localized(given.get("runtime_env", {}))
         try:
             id = await self._ask(lambda client: client.submit_job(**given))
         except (RuntimeError, TypeError, ValueError) as error:
@@ -173,83 +168,6 @@ class Jobs:
             return
         except Problem as problem:
             await socket.close(1011, problem.detail[:100])
-
-    # ------------------------------------------------------------ packages
-
-    def _package_path(self, protocol: str, name: str) -> str:
-        if protocol != "gcs" or not _PACKAGE.fullmatch(name):
-            raise Problem(400, f"{protocol}://{name} is not the URI of a package: it must be gcs://NAME.")
-        return os.path.join(self._session(), "packages", name)
-
-    async def _has_package(self, request: Request) -> Response:
-        path = self._package_path(request.path_params["protocol"], request.path_params["name"])
-        if not os.path.isfile(path):  # noqa: ASYNC240 - a local file
-            raise Problem(404, f"Package gcs://{os.path.basename(path)} does not exist")
-        return Response()
-
-    async def _store_package(self, request: Request) -> Response:
-        path = self._package_path(request.path_params["protocol"], request.path_params["name"])
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        draft = f"{path}.{os.urandom(4).hex()}.new"
-        size = 0
-        try:
-            with open(draft, "xb") as file:  # noqa: ASYNC230 - a local file
-                async for chunk in request.stream():
-                    size += len(chunk)
-                    if size > LARGEST_PACKAGE:
-                        raise Problem(413, f"A package may have at most {LARGEST_PACKAGE >> 20} MiB.")
-                    await self._node.run(file.write, chunk)
-            os.replace(draft, path)
-        finally:
-            if os.path.exists(draft):  # noqa: ASYNC240 - a local file
-                os.unlink(draft)
-        return Response()
-
-    def _with_local_packages(self, runtime_env: Any) -> Any:
-        """Return a runtime environment with the paths of uploaded packages in place of their URIs."""
-        if not isinstance(runtime_env, dict):
-            raise Problem(400, f"runtime_env must be an object, not {type(runtime_env).__name__}.")
-        changed = dict(runtime_env)
-        changed.pop("_ray_commit", None)
-        if "working_dir" in changed:
-            changed["working_dir"] = self._local(changed["working_dir"])
-        if isinstance(changed.get("py_modules"), list):
-            changed["py_modules"] = [self._local(each) for each in changed["py_modules"]]
-        return changed
-
-    def _local(self, uri: Any) -> Any:
-        if not isinstance(uri, str) or not uri.startswith("gcs://"):
-            return uri
-        path = self._package_path("gcs", uri.removeprefix("gcs://"))
-        if not os.path.isfile(path):
-            raise Problem(400, f"The package {uri} was not uploaded.")
-        return path
-
-
-async def _read_json(request: Request) -> dict[str, Any]:
-    body = await request.body()
-    if len(body) > LARGEST_REQUEST:
-        raise Problem(413, f"The request is larger than {LARGEST_REQUEST >> 20} MiB.")
-    try:
-        given = json.loads(body)
-    except ValueError as error:
-        raise Problem(400, f"The request is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise Problem(400, "The request is JSON, but not an object.")
-    return given
-
-
-def _explained(handle: Callable[[Request], Any]) -> Callable[[Request], Any]:
-    """Return a handler that answers problems in plain text."""
-
-    async def respond(request: Request) -> Response:
-        try:
-            response: Response = await handle(request)
-        except Problem as problem:
-            return PlainTextResponse(problem.detail, problem.status)
-        return response
-
-    return respond
 
 
 def _read_from(path: str, start: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -173,12 +173,14 @@ class _Client:
 
 
 class EventStream(Response):
-    """A response of server-sent events, which ends when the client leaves or stops reading.
+    """A response of server-sent events, or of other pieces, which ends when the client leaves or stops reading.
 
     Args:
         events: The events; the generator is closed at the end.
         closing: Set at the end of the server, which ends the stream.
         send_timeout_s: Seconds that the client may take to read an event.
+        media_type: The type of the content.
+        headers: Further headers.
     """
 
     def __init__(
@@ -186,8 +188,11 @@ class EventStream(Response):
         events: AsyncGenerator[bytes, None],
         closing: asyncio.Event | None = None,
         send_timeout_s: float = SEND_TIMEOUT_S,
+        *,
+        media_type: str = "text/event-stream",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(media_type="text/event-stream")
+        super().__init__(media_type=media_type, headers=headers)
         del self.headers["content-length"]
         self.headers["cache-control"] = "no-store"
         self.headers["x-accel-buffering"] = "no"

@@ -17,7 +17,7 @@ from skate.dashboard._live import KEEP_ALIVE_S, EventStream, encode, event
 from skate.dashboard._node import Node
 from skate.dashboard._topics import Problem, integer
 
-__all__ = ["LineSplitter", "Logs"]
+__all__ = ["LineSplitter", "Logs", "is_gone"]
 
 LONGEST_LINE: Final = 10_000  # characters
 MOST_LINES: Final = 10_000
@@ -84,15 +84,20 @@ class Logs:
         session = self._node.local_session("The logs of a Ray cluster are in Ray's own dashboard.")
         return os.path.join(session, "logs")
 
-    def _path(self, name: str) -> str:
+    def path(self, name: str, *, is_expected: bool = False) -> str:
         """Return the path of a log.
+
+        Args:
+            name: The name of the log.
+            is_expected: Whether it may not exist yet.
 
         Raises:
             Problem: There is no log with this name, or it would not be in the folder of the logs.
         """
         folder = os.path.realpath(self._folder())
         path = os.path.realpath(os.path.join(folder, name)) if "\0" not in name else folder
-        if not path.startswith(folder + os.sep) or not os.path.isfile(path):
+        is_there = os.path.isfile(path) or (is_expected and not os.path.exists(path))
+        if not path.startswith(folder + os.sep) or not is_there:
             raise Problem(404, f"There is no log {name!r}.")
         return path
 
@@ -112,7 +117,7 @@ class Logs:
         """Return the last lines of a log, or the last lines that contain a text."""
         tail = integer(query, "tail", DEFAULT_TAIL, at_least=1, at_most=MOST_LINES)
         search = query.get("search", "")
-        file = self._path(path["name"])
+        file = self.path(path["name"])
         try:
             size, lines, truncated = await self._node.run(_tail, file, tail, search.lower())
         except FileNotFoundError:
@@ -121,7 +126,7 @@ class Logs:
 
     async def follow(self, request: Request) -> Response:
         """Stream the lines that are added to a log."""
-        file = self._path(request.path_params["name"])
+        file = self.path(request.path_params["name"])
         return EventStream(self._new_lines(file), self._closing)
 
     async def _new_lines(self, path: str) -> AsyncGenerator[bytes, None]:
@@ -136,7 +141,7 @@ class Logs:
                     quiet = 0.0
                     yield event("lines", encode({"lines": lines}))
                     continue
-                if await self._node.run(_is_gone, file, path):
+                if await self._node.run(is_gone, file, path):
                     return
                 await asyncio.sleep(POLL_INTERVAL_S)
                 quiet += POLL_INTERVAL_S
@@ -145,7 +150,7 @@ class Logs:
                     yield b": keep-alive\n\n"
 
 
-def _is_gone(file: IO[bytes], path: str) -> bool:
+def is_gone(file: IO[bytes], path: str) -> bool:
     """Return whether the file at the path is no longer this one; begin again at the start if it was truncated."""
     try:
         if os.stat(path).st_ino != os.fstat(file.fileno()).st_ino:

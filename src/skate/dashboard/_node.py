@@ -147,8 +147,15 @@ class Node:
         result: T = await asyncio.shield(future)
         return result
 
-    async def call(self, function: Callable[[], T]) -> T:
+    async def call(
+        self, function: Callable[[], T], *, as_ray: bool = False, timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> T:
         """Call a function that uses actors of the session, in a thread whose session it is.
+
+        Args:
+            function: The function.
+            as_ray: Whether `import ray` imports Skate in the workers of actors that the function creates.
+            timeout_s: Seconds that it may take.
 
         Raises:
             Problem: There is no node of Skate's, or it does not answer.
@@ -156,10 +163,10 @@ class Node:
         observer = self.observer
         session = self.local_session("This is available for nodes of Skate only: see Ray's own dashboard.")
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return await self._caller.call(session, function)
+            async with asyncio.timeout(timeout_s):
+                return await self._caller.call(session, function, as_ray=as_ray)
         except TimeoutError:
-            raise Problem(504, f"There is no answer after {ANSWER_TIMEOUT_S:g} seconds.") from None
+            raise Problem(504, f"There is no answer after {timeout_s:g} seconds.") from None
         except _LOST as error:
             self._drop(observer, error)
             raise Problem(503, self._problem or str(error)) from error

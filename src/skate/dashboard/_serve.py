@@ -15,9 +15,9 @@ from skate.util._metrics_export import quantiles
 from skate.util.state._rows import rows
 from skate.util.state.common import StateResource
 
-__all__ = ["Serve"]
+__all__ = ["CONTROLLER", "Serve"]
 
-_CONTROLLER: Final = "SERVE_CONTROLLER_ACTOR"
+CONTROLLER: Final = "SERVE_CONTROLLER_ACTOR"
 _REQUESTS: Final = "serve_deployment_request_counter"
 _ERRORS: Final = "serve_deployment_error_counter"
 _RUNNING: Final = "serve_replica_processing_queries"
@@ -66,7 +66,7 @@ class Serve:
 
 def _is_running(node: Observer) -> bool:
     return any(
-        row["name"] == _CONTROLLER and row["state"] == "ALIVE"
+        row["name"] == CONTROLLER and row["state"] == "ALIVE"
         for row in rows(node.engine, StateResource.ACTORS)
     )
 

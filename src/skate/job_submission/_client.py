@@ -212,9 +212,8 @@ class JobSubmissionClient:
 def _connect(
     address: str, cookies: dict[str, Any] | None, headers: dict[str, Any] | None, verify: str | bool | None
 ) -> Jobs:
-    is_url = address.startswith(("http://", "https://"))
-    has_credentials = cookies or "authorization" in map(str.lower, headers or ())
-    if is_url and (has_credentials or not nodes.is_default_dashboard(address)):
+    has_credentials = bool(cookies) or "authorization" in map(str.lower, headers or ())
+    if nodes.is_dashboard(address, has_credentials=has_credentials):
         from skate.job_submission._http import HttpJobs
 
         return HttpJobs(address, cookies, headers, verify)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
@@ -10,6 +11,9 @@ import pytest
 
 import skate
 from skate._api import observer
+from skate.util.state import StateApiClient
+from skate.util.state.common import ListApiOptions, StateResource, SummaryResource
+from skate.util.state.exception import InvalidQueryError
 from tests.contract.support import eventually
 from tests.dashboard.support import Page, dashboard
 from tests.plugins.ray_clusters import Clusters, free_port
@@ -67,12 +71,53 @@ async def test_the_pages_show_what_ray_reports(address: str) -> None:
         timeline = await page.eventually("/state/timeline", lambda data: data["tracks"])
         pids = [track["pid"] for track in timeline["tracks"]]
         assert len(pids) == len(set(pids))
+        await _has_rays_rows(page)
+        await asyncio.to_thread(_is_read_from_rays_dashboard, session["ray_dashboard"])
         await _is_elsewhere(page)
     skate.cancel(waits)
 
 
+async def _has_rays_rows(page: Page) -> None:
+    """Check the state API over HTTP, and the health checks."""
+    (actor,) = (await page.get("/api/v0/actors?detail=1"))["data"]["result"]["result"]
+    assert (actor["class_name"], actor["name"], actor["state"]) == ("Counter", "a/b.c", "ALIVE")
+    (node,) = (await page.get("/api/v0/nodes"))["data"]["result"]["result"]
+    assert node["state"] == "ALIVE"
+    query = "filter_keys=name&filter_predicates=%3D&filter_values=square"
+    assert (await page.get(f"/api/v0/tasks?{query}"))["data"]["result"]["num_filtered"] == 1
+    summary = (await page.get("/api/v0/tasks/summarize"))["data"]["result"]["result"]["node_id_to_summary"]
+    assert summary["cluster"]["summary"]["square"]["state_counts"] == {"FINISHED": 1}
+    assert (await page.client.get("/api/healthz")).status_code == 200
+
+
+def _is_read_from_rays_dashboard(url: str) -> None:
+    """Check that the state API takes the URL of Ray's own dashboard."""
+    client = StateApiClient(url, headers={"Authorization": "Bearer none"})
+    assert client.get_address() == url
+    (actor,) = client.list(StateResource.ACTORS, ListApiOptions(detail=True))
+    assert (actor.class_name, actor.name) == ("Counter", "a/b.c")
+    assert client.get(StateResource.ACTORS, actor.actor_id).state == "ALIVE"
+    assert client.list(StateResource.JOBS, ListApiOptions())[0].status == "RUNNING"
+    counts = client.summary(SummaryResource.TASKS)["cluster"]["summary"]["square"]["state_counts"]
+    assert counts == {"FINISHED": 1}
+    with pytest.raises(InvalidQueryError, match="colour"):
+        client.list(StateResource.ACTORS, ListApiOptions(filters=[("colour", "=", "red")]))
+
+
 async def _is_elsewhere(page: Page) -> None:
-    for path in ("/state/logs", "/state/runs", "/state/serve", "/state/memory", "/api/jobs/"):
+    for path in (
+        "/state/logs",
+        "/state/runs",
+        "/state/serve",
+        "/state/memory",
+        "/api/jobs/",
+        "/api/v0/logs",
+        "/api/v0/cluster_events",
+        "/api/serve/applications/",
+        "/nodes?view=summary",
+        "/logical/actors",
+        "/api/cluster_status",
+    ):
         response = await page.client.get(path)
         assert (response.status_code, "Ray's own dashboard" in response.text) == (404, True), path
     assert "ray.kill()" in (await page.post("/actions/actors/a%2Fb.c/kill", status=404))["detail"]

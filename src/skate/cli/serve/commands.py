@@ -11,6 +11,7 @@ from skate._version import __version__
 from skate.cli.output import say
 from skate.cli.serve import files
 from skate.cli.serve.options import address_option, app_dir_option, environment_options, http_options
+from skate.cli.serve.remote import remote_at
 from skate.cli.serve.run import run
 from skate.cli.serve.session import (
     alias_ray,
@@ -114,6 +115,17 @@ def deploy(
     else:
         env = files.environment(runtime_env, runtime_env_json, working_dir)
         file = config_for_import_path(target, arguments, env, name)
+    remote = remote_at(address)
+    if remote is not None:
+        if app_dir != ".":
+            raise click.UsageError(
+                "The server of --address does not have --app-dir: pass --working-dir instead."
+            )
+        remote.deploy(file)
+        click.echo("Sent deploy request successfully.")
+        if wait:
+            remote.wait_until_running([app.name for app in file.applications])
+        return
     alias_ray()
     with import_from_folder(app_dir) as folder, attach_to_node(address), report_serve_errors():
         client = start_for_config(file)
@@ -210,8 +222,12 @@ def status(address: str, name: str | None) -> None:
     """  # noqa: D301 - a backspace keeps click from wrapping the lines
     from skate.serve.schema import ServeStatus
 
-    with open_client(address) as client:
-        found = ServeStatus() if client is None else client.status()
+    remote = remote_at(address)
+    if remote is not None:
+        found = remote.details()._get_status()
+    else:
+        with open_client(address) as client:
+            found = ServeStatus() if client is None else client.status()
     if name is None:
         click.echo(files.as_yaml(found), nl=False)
     elif name in found.applications:
@@ -226,8 +242,12 @@ def status(address: str, name: str | None) -> None:
 @click.option("-n", "--name", help="Show the configuration of this application only.")
 def config(address: str, name: str | None) -> None:
     """Show the deployed configuration: one YAML document per application."""
-    with open_client(address) as client:
-        found = {} if client is None else client.configs()
+    remote = remote_at(address)
+    if remote is not None:
+        found = remote.configs()
+    else:
+        with open_client(address) as client:
+            found = {} if client is None else client.configs()
     if name is not None:
         if name not in found:
             click.echo(f'No config has been deployed for application "{name}".')
@@ -260,17 +280,29 @@ def shutdown(address: str, yes: bool) -> None:
     """Stop all applications and Serve itself, and wait until they have ended."""
     from skate.serve._controller.client import disconnect
 
+    remote = remote_at(address)
+    if remote is not None:
+        if _may_shut_down(yes, is_running=remote.is_running()):
+            remote.shut_down()
+            say("Serve has been shut down.")
+        return
     with open_client(address) as client:
-        if client is None:
-            say("No Serve instance found running.")
+        if not _may_shut_down(yes, is_running=client is not None):
             return
-        if not yes:
-            click.confirm(
-                "This deletes all applications of Serve on the node. Continue?", abort=True, err=True
-            )
+        assert client is not None
         client.shutdown()
         disconnect()
     say("Serve has been shut down.")
+
+
+def _may_shut_down(yes: bool, *, is_running: bool) -> bool:
+    """Ask for confirmation; return False if Serve does not run."""
+    if not is_running:
+        say("No Serve instance found running.")
+        return False
+    if not yes:
+        click.confirm("This deletes all applications of Serve on the node. Continue?", abort=True, err=True)
+    return True
 
 
 serve.add_command(run)

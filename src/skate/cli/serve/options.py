@@ -20,7 +20,8 @@ def address_option(command: F) -> F:
         envvar=ADDRESSES,
         default="auto",
         show_default=True,
-        help="The node to connect to: `auto`, or a session's folder.",
+        help="The node to connect to: `auto`, or a session's folder; to deploy, to show the status or "
+        "configuration, and to shut down, also the URL of a dashboard with its token.",
     )(command)
 
 

@@ -26,7 +26,7 @@ def attach_to_node(address: str | None) -> Iterator[None]:
     if skate.is_initialized():
         yield
         return
-    skate.init(nodes.plain_address(address) if address else None, namespace="serve", log_to_driver=False)
+    skate.init(_node_at(address) if address else None, namespace="serve", log_to_driver=False)
     try:
         yield
     finally:
@@ -38,8 +38,17 @@ def open_client(address: str) -> Iterator[Client | None]:
     """Yield the client of Serve on a node, or None if Serve does not run there."""
     from skate.serve._controller.client import connect
 
-    with nodes.join(nodes.plain_address(address)):
+    with nodes.join(_node_at(address)):
         yield connect()
+
+
+def _node_at(address: str) -> str:
+    if nodes.is_dashboard(address):
+        raise click.ClickException(
+            "This command needs the node itself, and --address is that of a dashboard: deploy, status, config and "
+            "shutdown work over HTTP."
+        )
+    return nodes.plain_address(address)
 
 
 @contextmanager

@@ -39,39 +39,20 @@ def start_for_config(file: ServeDeploySchema, http: dict[str, Any] | None = None
         file: The configuration.
         http: HTTP options from the command line, which override those of the configuration.
     """
-    from skate.serve._controller.client import connect, connect_or_start
+    from skate.serve._controller.client import connect_for_config
 
-    was_running = connect() is not None
-    given = file.model_fields_set
-    of_file = file.http_options.model_dump(exclude_unset=True) if "http_options" in given else {}
-    wanted = {**of_file, **(http or {})}
-    client = connect_or_start(
-        file.proxy_location if "proxy_location" in given else None,
-        wanted or None,
-        file.grpc_options.model_dump(exclude_unset=True) if "grpc_options" in given else None,
-        logging_config=file.logging_config,
-        tracing_config=file.tracing_config,
-    )
-    if was_running and wanted:
-        _warn_of_ignored_options(client, wanted)
+    client, ignored = connect_for_config(file, http)
+    if ignored:
+        say(
+            f"Serve is already running, so these HTTP options have no effect: {', '.join(ignored)}. To apply them, run "
+            "`skate serve shutdown` first."
+        )
     return client
 
 
 def http_arguments(host: str | None, port: int | None) -> dict[str, Any] | None:
     """Return the HTTP options given on the command line, or None."""
     return {key: value for key, value in (("host", host), ("port", port)) if value is not None} or None
-
-
-def _warn_of_ignored_options(client: Client, wanted: dict[str, Any]) -> None:
-    """Warn of HTTP options that differ from those of the running Serve instance."""
-    here = client.details().http_options
-    found = {} if here is None else here.model_dump()
-    other = sorted(name for name, value in wanted.items() if found.get(name) != value)
-    if other:
-        say(
-            f"Serve is already running, so these HTTP options have no effect: {', '.join(other)}. To apply them, run "
-            "`skate serve shutdown` first."
-        )
 
 
 def wait_until_running(client: Client, file: ServeDeploySchema) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from skate.serve._schema.config_file import ServeDeploySchema
     from skate.serve._schema.details import ControllerHealthMetrics, ServeInstanceDetails
 
-__all__ = ["Client", "connect", "connect_or_begin", "connect_or_start", "disconnect"]
+__all__ = ["Client", "connect", "connect_for_config", "connect_or_begin", "connect_or_start", "disconnect"]
 
 _START_OPTIONS = ("proxy_location", "http_options", "grpc_options", "logging_config", "tracing_config")
 _MAX_CONCURRENT_CALLS = 256  # bounds the controller's concurrent blocking calls
@@ -226,6 +226,36 @@ def connect_or_begin(
     )
     controller = controller_class.remote(http, grpc, watch)
     return Client(controller, controller.start_proxy.remote())
+
+
+def connect_for_config(
+    file: ServeDeploySchema, http: dict[str, Any] | None = None
+) -> tuple[Client, list[str]]:
+    """Return the client of Serve, started with the options of a configuration file if necessary.
+
+    Args:
+        file: The configuration.
+        http: HTTP options that override those of the configuration.
+
+    Returns:
+        The client, and the names of the HTTP options that differ from those of Serve, which was running before.
+    """
+    was_running = connect() is not None
+    given = file.model_fields_set
+    of_file = file.http_options.model_dump(exclude_unset=True) if "http_options" in given else {}
+    wanted = {**of_file, **(http or {})}
+    client = connect_or_start(
+        file.proxy_location if "proxy_location" in given else None,
+        wanted or None,
+        file.grpc_options.model_dump(exclude_unset=True) if "grpc_options" in given else None,
+        logging_config=file.logging_config,
+        tracing_config=file.tracing_config,
+    )
+    if not was_running or not wanted:
+        return client, []
+    here = client.details().http_options
+    found = {} if here is None else here.model_dump()
+    return client, sorted(name for name, value in wanted.items() if found.get(name) != value)
 
 
 def disconnect() -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from skate._base.ids import OBJECT_SIZE, TASK_SIZE, object_id
 from skate._base.object_ref import ObjectRef
 from skate._base.suggestions import did_you_mean
-from skate.util.state._attachment import attach
+from skate.util.state._attachment import attach, dashboard_at
 from skate.util.state._rows import NO_CALL_SITE, clear_details, rows, schema_of
 from skate.util.state._schema import StateSchema
 from skate.util.state.common import (
@@ -24,7 +24,7 @@ from skate.util.state.common import (
     SummaryApiOptions,
     SummaryResource,
 )
-from skate.util.state.exception import InvalidQueryError
+from skate.util.state.exception import InvalidQueryError, RayStateApiException
 
 Rows = list[Any]  # inside the class, `list` is the method
 
@@ -51,12 +51,14 @@ MEBIBYTE = 1 << 20
 class StateApiClient:
     """Query the state of a node.
 
-    The node replies immediately and completely from memory, so `timeout` and `raise_on_missing_output` have no effect.
+    A node on this machine replies immediately and completely from memory. `timeout` and `raise_on_missing_output` have
+    an effect over HTTP only.
 
     Args:
-        address: Address of the node; None means the session of this process, else the node of `skate start`.
-        cookies: Ignored: the client does not use HTTP.
-        headers: Ignored.
+        address: Address of the node, or the URL of its dashboard with the token; None means the session of this
+            process, else the node of `skate start`. Ray's default "http://127.0.0.1:8265" without a token means "auto".
+        cookies: Cookies of requests to a URL.
+        headers: Headers of requests to a URL, such as `{"Authorization": "Bearer TOKEN"}`.
     """
 
     def __init__(
@@ -66,9 +68,12 @@ class StateApiClient:
         headers: dict[str, Any] | None = None,
     ) -> None:
         self._address = address
+        self._http = dashboard_at(address, cookies, headers)
 
     def get_address(self) -> str:
-        """Return the address of the node."""
+        """Return the address of the node: the folder of its session, or the URL of its dashboard."""
+        if self._http is not None:
+            return self._http.address
         with attach(self._address) as engine:
             return engine.context().session
 
@@ -83,18 +88,28 @@ class StateApiClient:
 
         Raises:
             InvalidQueryError: A filter or the limit is invalid.
+            RayStateApiException: The server does not answer, or does not know all rows.
         """
         _check_limit(options.limit)
-        filters = check_filters(options.filters, schema_of(resource))
-        with attach(self._address) as engine:
-            found = match_filters(rows(engine, resource), filters)
-        if _explain and len(found) > options.limit:
+        found: Rows
+        if self._http is None:
+            filters = check_filters(options.filters, schema_of(resource))
+            with attach(self._address) as engine:
+                matching = match_filters(rows(engine, resource), filters)
+            count, found = len(matching), matching[: options.limit]
+            if not options.detail:
+                found = [clear_details(row) for row in found]
+        else:
+            answer = self._http.list(resource, options)
+            if raise_on_missing_output:
+                _check_complete(answer, resource.value)
+            count, found = answer["num_filtered"], answer["result"]
+        if _explain and count > options.limit:
             warnings.warn(
-                f"{options.limit} of {len(found)} {resource.value} are shown: use filters, or raise the limit.",
+                f"{options.limit} of {count} {resource.value} are shown: use filters, or raise the limit.",
                 stacklevel=3,
             )
-        found = found[: options.limit]
-        return found if options.detail else [clear_details(row) for row in found]
+        return found
 
     def get(
         self, resource: StateResource, id: str, options: GetApiOptions | None = None, _explain: bool = False
@@ -103,19 +118,25 @@ class StateApiClient:
 
         For objects, and for tasks with several attempts, return a list of rows.
         """
-        found = self._with_id(resource, id)
+        found = self._with_id(resource, id, options or GetApiOptions())
         if resource is StateResource.OBJECTS or (resource is StateResource.TASKS and len(found) > 1):
             return found
         return found[0] if found else None
 
-    def _with_id(self, resource: StateResource, id: str) -> Rows:
-        with attach(self._address) as engine:
-            every: Rows = rows(engine, resource)
-        if resource is StateResource.JOBS:
-            return [row for row in every if id in (row.job_id, row.submission_id)]
-        if resource not in _KEYS:
+    def _with_id(self, resource: StateResource, id: str, options: GetApiOptions) -> Rows:
+        if resource is not StateResource.JOBS and resource not in _KEYS:
             raise InvalidQueryError(f"{resource.value} cannot be looked up by id: list them with a filter.")
-        return [row for row in every if row[_KEYS[resource]] == id]
+        columns = ("submission_id", "job_id") if resource is StateResource.JOBS else (_KEYS[resource],)
+        found: Rows
+        if self._http is not None:
+            for column in columns:
+                found = self._http.with_id(resource, column, id, options.timeout)
+                if found:
+                    break
+            return found
+        with attach(self._address) as engine:
+            found = rows(engine, resource)
+        return [row for row in found if any(row[column] == id for column in columns)]
 
     def summary(
         self,
@@ -125,12 +146,33 @@ class StateApiClient:
         raise_on_missing_output: bool = True,
         _explain: bool = False,
     ) -> dict[str, Any]:
-        """Return counts of the rows of a table, by name or class."""
+        """Return counts of the rows of a table, by name or class.
+
+        Raises:
+            InvalidQueryError: A filter is invalid.
+            RayStateApiException: The server does not answer, or does not know all rows.
+        """
+        options = options or SummaryApiOptions()
+        if self._http is not None:
+            answer = self._http.summary(resource, options)
+            if raise_on_missing_output:
+                _check_complete(answer, resource.value)
+            counts: dict[str, Any] = answer["result"]["node_id_to_summary"]
+            return counts
         table = table_of(resource)
-        filters = check_filters(options.filters if options else None, schema_of(table))
+        filters = check_filters(options.filters, schema_of(table))
         with attach(self._address) as engine:
             found = match_filters(rows(engine, table), filters)
         return summary(resource, found)
+
+
+def _check_complete(answer: dict[str, Any], name: str) -> None:
+    if answer.get("partial_failure_warning") or answer["total"] > answer["num_after_truncation"]:
+        raise RayStateApiException(
+            f"The server knows {answer['num_after_truncation']} of {answer['total']} {name}: "
+            f"{answer.get('partial_failure_warning') or 'the others were left out.'} To get those, pass "
+            "raise_on_missing_output=False."
+        )
 
 
 def _check_limit(limit: int) -> None:
@@ -303,6 +345,9 @@ def why(ref: ObjectRef[Any] | str, address: str | None = None) -> str:
     subject = _object_id(ref) if isinstance(ref, str) else ref
     if not isinstance(ref, (str, ObjectRef)):
         raise TypeError(f"why() takes an ObjectRef or the id of a task or object, got {type(ref).__name__}")
+    http = dashboard_at(address)
+    if http is not None:
+        return "\n".join(http.why(ref if isinstance(ref, str) else ref.hex()))
     with attach(address) as engine:
         lines = engine.why(subject) if isinstance(subject, ObjectRef) else engine.why_by_id(subject)
         if lines is None:

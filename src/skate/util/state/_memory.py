@@ -6,7 +6,7 @@ from typing import Any
 
 from skate._base.creation_sites import read_sites
 from skate._engine.abc import Engine, Table, View
-from skate.util.state._attachment import attach
+from skate.util.state._attachment import attach, dashboard_at
 from skate.util.state.exception import InvalidQueryError
 
 __all__ = ["memory", "memory_of", "process_titles"]
@@ -42,6 +42,10 @@ def memory(address: str | None = None, limit: int = DEFAULT_LIMIT) -> dict[str, 
     'driver'
     >>> skate.shutdown()
     """
+    http = dashboard_at(address)
+    if http is not None:
+        answer: dict[str, Any] = http.memory(limit)
+        return answer
     with attach(address) as engine:
         found = memory_of(engine, limit)
     if found is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import skate
-from skate.util.state._attachment import attach
+from skate.util.state._attachment import attach, dashboard_at
 from skate.util.state._client import StateApiClient, why
 from skate.util.state._logs import log_files, log_folder, log_name, read_log
 from skate.util.state.common import (
@@ -81,12 +81,13 @@ def list_actors(
     """Return the actors, including dead ones.
 
     Args:
-        address: Address of the node; None means the session of this process, else the node of `skate start`.
+        address: Address of the node, or the URL of its dashboard with the token; None means the session of this
+            process, else the node of `skate start`.
         filters: Triples of column, "=" or "!=", and value; a row must match all of them.
         limit: Maximum number of rows.
-        timeout: Accepted as in Ray; the node replies immediately.
+        timeout: Seconds to wait for a dashboard; the node itself replies immediately.
         detail: Whether to fill all columns.
-        raise_on_missing_output: Accepted as in Ray; the output is always complete.
+        raise_on_missing_output: Whether incomplete output of a dashboard is an error; that of a node is complete.
 
     >>> import skate
     >>> from skate.util.state import list_actors
@@ -237,6 +238,10 @@ def list_cluster_events(
     _explain: bool = False,
 ) -> list[dict[str, Any]]:
     """Return an empty list: a node records no events besides its logs. See `list_logs`."""
+    http = dashboard_at(address)
+    if http is not None:
+        found: list[dict[str, Any]] = http.events(timeout)
+        return found
     with attach(address):
         return []
 
@@ -324,6 +329,10 @@ def list_logs(
         glob_filter: Pattern that names must match, such as `worker-1*`.
         timeout: Accepted as in Ray.
     """
+    http = dashboard_at(address)
+    if http is not None:
+        listed: dict[str, list[str]] = http.logs(timeout, node_id=node_id, node_ip=node_ip, glob=glob_filter)
+        return listed
     with attach(address) as engine:
         native = engine.native_state
         if native is not None:  # the logs of a cluster are on many machines
@@ -375,6 +384,27 @@ def get_log(
     Raises:
         InvalidQueryError: The log does not exist.
     """
+    http = dashboard_at(address)
+    if http is not None:
+        yield from http.log(
+            follow=follow,
+            tail=tail,
+            timeout=timeout,
+            encoding=encoding,
+            errors=errors or "strict",
+            node_id=node_id,
+            node_ip=node_ip,
+            filename=filename,
+            actor_id=actor_id,
+            task_id=task_id,
+            pid=pid,
+            submission_id=submission_id,
+            suffix=suffix,
+            attempt_number=attempt_number,
+            interval=_interval,
+            filter_ansi_code=filter_ansi_code,
+        )
+        return
     with attach(address) as engine:
         native = engine.native_state
         if native is not None:
