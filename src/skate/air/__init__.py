@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from skate.air.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from skate.air.result import Result
-else:
-    from skate._base.lazy_names import lazy_names
-
-    # Serve needs other modules of this package only, and results belong to the training library, which imports it.
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "CheckpointConfig": "skate.air.config.CheckpointConfig",
-            "FailureConfig": "skate.air.config.FailureConfig",
-            "Result": "skate.air.result.Result",
-            "RunConfig": "skate.air.config.RunConfig",
-            "ScalingConfig": "skate.air.config.ScalingConfig",
-        },
-    )
 
 __all__ = ["CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingConfig"]
+
+
+def __getattr__(name: str) -> Any:
+    # Serve needs only other modules of this package, and results belong to the training library, which imports it.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module("skate.air.result" if name == "Result" else "skate.air.config")
+    return getattr(module, name)
