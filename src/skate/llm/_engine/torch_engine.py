@@ -15,11 +15,19 @@ from typing import Any
 import torch
 
 from skate.llm._engine.adapters import Adapter
-from skate.llm._engine.api import EngineDeadError, GenerationOutput, GenerationRequest, Tokenizer
+from skate.llm._engine.api import (
+    EngineDeadError,
+    GenerationOutput,
+    GenerationRequest,
+    KVTransferError,
+    PrefilledPrompt,
+    Tokenizer,
+)
 from skate.llm._engine.blocks import root_hash
 from skate.llm._engine.detokenizer import Detokenizer
 from skate.llm._engine.engine_loop import ActiveRequest, EngineLoop
 from skate.llm._engine.grammar import GrammarCompiler, GrammarMask
+from skate.llm._engine.kv_transfer import check_prompt_of
 from skate.llm._engine.model import Model, TorchEngineConfig
 from skate.llm._engine.model_files import open_model
 from skate.llm._engine.request_checks import check_prompt, check_tokens, find_adapter
@@ -103,6 +111,7 @@ class TorchEngine:
         """
         self._check_alive()
         active = await self._prepare(request)
+        del request  # so that the keys and values of a prefilled prompt are freed when they are imported
         self._loop.submit(active)
         pieces = active.pieces
         has_ended = False
@@ -116,6 +125,31 @@ class TorchEngine:
         finally:
             if not has_ended:
                 self._loop.submit_abort(active)
+
+    async def prefill(self, request: GenerationRequest) -> PrefilledPrompt:
+        """Compute a prompt and the first token, for another engine to continue. Cancelling the call aborts the request.
+
+        The keys and values are copied to the host's memory. The blocks of the prompt stay in the prefix cache.
+
+        Raises:
+            ValueError: If the request can never run; the engine and its other requests are not affected.
+            KVTransferError: If the weights were replaced meanwhile, or the request was aborted.
+            EngineDeadError: If the engine has failed.
+        """
+        self._check_alive()
+        active = await self._prepare(replace(request, prefilled=None), exports=True)
+        self._loop.submit(active)
+        piece: GenerationOutput | BaseException | None = None
+        try:
+            piece = await active.pieces.get()
+        finally:
+            if piece is None:
+                self._loop.submit_abort(active)
+        if isinstance(piece, BaseException):
+            raise piece
+        if active.exported is None:
+            raise KVTransferError("the request was aborted before its prompt was computed; prefill it again")
+        return active.exported
 
     async def abort(self, request_id: str) -> None:
         """End a request; its last piece has the finish reason `ABORT`."""
@@ -210,9 +244,12 @@ class TorchEngine:
         if not self._loop.is_alive:
             raise EngineDeadError("the engine is closed")
 
-    async def _prepare(self, request: GenerationRequest) -> ActiveRequest:
-        """Check a request, and prepare it to run."""
-        params = request.params
+    async def _prepare(self, request: GenerationRequest, *, exports: bool = False) -> ActiveRequest:
+        """Check a request, and prepare it to run, or to compute its prompt for another engine."""
+        params, prefilled = request.params, request.prefilled
+        if prefilled is not None:
+            check_prompt_of(prefilled, request.prompt, params)
+            request = replace(request, prefilled=None)
         self._check_prompt(request.prompt, room=self.max_model_len - 1)
         check_tokens("logit_bias", params.logit_bias, vocab_size=self._model.config.vocab_size)
         adapter = None if request.adapter is None else self._find_adapter(request.adapter)
@@ -220,9 +257,12 @@ class TorchEngine:
         eos = () if params.ignore_eos else self.tokenizer.eos_token_ids
         stop_tokens = frozenset((*eos, *params.stop_token_ids))
         mask = None if params.grammar is None else await asyncio.to_thread(self._compile_grammar, request)
+        seed = params.seed
+        if seed is None:
+            seed = random.getrandbits(64) if prefilled is None else prefilled.seed
         sampler = RequestSampler(
             params,
-            seed=random.getrandbits(64) if params.seed is None else params.seed,
+            seed=seed,
             prompt=request.prompt,
             stop_tokens=sorted(stop_tokens),
             mask=mask,
@@ -230,13 +270,17 @@ class TorchEngine:
         self._arrivals += 1
         sequence = TokenSequence(
             request.prompt,
-            max_tokens=min(params.max_tokens or room, room),
+            # A prompt that is preempted after its token was sampled is computed again, and samples a second token.
+            max_tokens=2 if exports else min(params.max_tokens or room, room),
             root=root_hash(
                 self.weights_version, None if adapter is None else adapter.number, request.cache_salt
             ),
             order=(request.priority, self._arrivals),
-            needs_last_token=sampler.needs_host or not self._model.runs_ahead,
+            needs_last_token=exports or sampler.needs_host or not self._model.runs_ahead,
+            first_token=None if prefilled is None else prefilled.token,
         )
+        if prefilled is not None:
+            sequence.cached_tokens = prefilled.cached_tokens
         detokenizer = Detokenizer(
             self._model.tokenizer,
             stop=params.stop,
@@ -251,6 +295,9 @@ class TorchEngine:
             stop_tokens=stop_tokens,
             adapter=adapter,
             loop=asyncio.get_running_loop(),
+            seed=seed,
+            exports=exports,
+            prefilled=prefilled,
         )
 
     def _check_prompt(self, prompt: Sequence[int], *, room: int) -> None:

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skate.llm._engine.adapters import check_adapter
-from skate.llm._engine.api import EngineDeadError, GenerationOutput, GenerationRequest, Tokenizer
+from skate.llm._engine.api import (
+    EngineDeadError,
+    GenerationOutput,
+    GenerationRequest,
+    KVTransferError,
+    Tokenizer,
+)
 from skate.llm._engine.model_files import is_gguf, open_tokenizer, read_weight_shapes
 from skate.llm._engine.request_checks import check_prompt, check_tokens, find_adapter
 from skate.llm._engine.vllm_mapping import VLLM, OutputReader, engine_arguments, sampling_params
@@ -149,6 +155,11 @@ class VLLMEngine:
             EngineDeadError: If the engine has failed.
         """
         self._check_alive()
+        if request.prefilled is not None:
+            raise KVTransferError(
+                "vLLM cannot continue a prompt that another engine has prefilled; leave `prefilled` out, or use "
+                "engine='torch'"
+            )
         check_prompt(request.prompt, room=self.max_model_len - 1, vocab_size=self._vocab_size)
         check_tokens("logit_bias", request.params.logit_bias, vocab_size=self._vocab_size)
         try:
