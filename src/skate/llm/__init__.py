@@ -13,6 +13,7 @@ from skate.llm._engine.api import (
     PrefillEngine,
     RequestTiming,
     SamplingParams,
+    TextGenerator,
     Tokenizer,
     TokenLogprob,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "PrefilledPrompt",
     "RequestTiming",
     "SamplingParams",
+    "TextGenerator",
     "TokenLogprob",
     "Tokenizer",
     "finetune",

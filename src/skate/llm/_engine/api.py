@@ -283,15 +283,11 @@ class Tokenizer(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """Generates text for many requests concurrently."""
+class TextGenerator(Protocol):
+    """Continues prompts: an engine, or several engines that share the work."""
 
     tokenizer: Tokenizer
     max_model_len: int  # the maximum number of tokens of a prompt and its output together
-
-    def describe(self) -> str:
-        """Describe the engine, its model and its limits in one line."""
-        ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
         """Continue a prompt. Closing the iterator aborts the request.
@@ -300,6 +296,14 @@ class Engine(Protocol):
             ValueError: If the request can never run. The engine and its other requests are not affected.
             EngineDeadError: If the engine has failed.
         """
+        ...
+
+
+class Engine(TextGenerator, Protocol):
+    """Generates text for many requests concurrently."""
+
+    def describe(self) -> str:
+        """Describe the engine, its model and its limits in one line."""
         ...
 
     async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 from skate import serve
-from skate.llm import Engine
+from skate.llm import Engine, TextGenerator
 from skate.serve.context import _batch_parts
 from skate.serve.llm._config import LLMConfig
 from skate.serve.llm._engines import start_engine
@@ -239,7 +239,7 @@ class LLMServer:
             self._check_awake()
             model = request.model or self._config.model_id
             async with self._adapters.use(request.model) as adapter:
-                run = make(self.engine, request, adapter, info)
+                run = make(self._generator(request.model), request, adapter, info)
                 account = run.account
                 if not request.stream:
                     yield await answer(run, model)
@@ -261,6 +261,14 @@ class LLMServer:
             raise
         finally:
             self._metrics.record(method, status, account)
+
+    def _generator(self, model: str | None) -> TextGenerator:
+        """Return what generates the text of a request.
+
+        Args:
+            model: The model that the request names.
+        """
+        return self.engine
 
     async def _answer_once(
         self,
@@ -293,6 +301,10 @@ class LLMServer:
     async def check_health(self) -> None:
         """Raise an error if the engine has failed or makes no progress. Serve then replaces the replica."""
         await self.engine.check_health()
+
+    async def _check_ready(self) -> None:
+        """Raise an error if the model cannot answer requests, which `GET /health` reports."""
+        await self.check_health()
 
     async def sleep(self, level: int = 1, *, weights: bool = True, kv_cache: bool = True, **_: Any) -> None:
         """Free the memory of the engine. No request may be running.
