@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from skate.llm import (
     FinishReason,
@@ -152,6 +153,9 @@ async def test_both_sides_keep_their_prefix_caches(engines: Engines) -> None:
     # What was imported is a prefix for prompts that the engine computes itself, too.
     *_, own = [piece async for piece in engines.decode.generate(asked)]
     assert own.cached_tokens > 16
+    two_blocks = replace(asked, prompt=asked.prompt[:32])
+    for _ in range(2):
+        assert tokens_in(await engines.split(two_blocks)) == tokens_in(await engines.whole(two_blocks))
     other = replace(asked, cache_salt="other")
     *_, own = [piece async for piece in engines.decode.generate(other)]
     assert own.cached_tokens == 0
@@ -326,6 +330,22 @@ async def test_the_keys_and_values_may_be_read_only(engines: Engines) -> None:
 
 async def test_the_embedded_engine_can_prefill(engines: Engines) -> None:
     assert isinstance(engines.single, PrefillEngine)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_keys_and_values_keep_their_bits_in_other_blocks(dtype: torch.dtype) -> None:
+    shape = small_decoder().config
+    one, other = (KVCache(shape, 8, size, dtype, CPU) for size in (4, 3))
+    for layer in range(shape.num_layers):
+        for cached in one.layer(layer):
+            cached.copy_(torch.randn(cached.shape))
+    values = one.read([5, 2, 7], 10)
+    other.write([6, 0, 1, 3], 0, values[:, :, :6])
+    other.write([6, 0, 1, 3], 6, values[:, :, 6:])
+    assert np.array_equal(other.read([6, 0, 1, 3], 10), values)
+    expected = one.layer(1)[0].view(8, 4, *one.layer(1)[0].shape[1:])[[5, 2, 7]].flatten(0, 1)[:10]
+    found = other.layer(1)[0].view(8, 3, *expected.shape[1:])[[6, 0, 1, 3]].flatten(0, 1)[:10]
+    assert torch.equal(found, expected)
 
 
 # ------------------------------------------------------------ random schedules

@@ -248,7 +248,8 @@ class EngineLoop:
             importing = self._requests[each.sequence]
             assert importing.prefilled is not None
             self._model.run_import(each, importing.prefilled.keys_values)
-            importing.prefilled = None  # frees its memory
+        for request in requests:
+            request.prefilled = None  # frees the memory of what was imported, cached or has to be computed
         self._launched.append((step, requests, self._model.runner.launch(step, requests)))
 
     def _finish_steps(self) -> None:

@@ -361,7 +361,7 @@ class Scheduler:
             assert block is not None
             sequence.blocks.append(block)
         sequence.computed = end
-        return [Import(sequence, start, end - start)]
+        return [Import(sequence, start, end - start)] if start < end else []
 
     def _shareable_hashes(self, sequence: Sequence) -> list[bytes]:
         """Return the hashes of the blocks that another sequence may have computed.
