@@ -11,17 +11,20 @@ from skate.llm._engine.api import (
     KVTransferError,
     PrefilledPrompt,
     PrefillEngine,
+    PrefixCacheEngine,
     RequestTiming,
     SamplingParams,
     TextGenerator,
     Tokenizer,
     TokenLogprob,
 )
+from skate.llm._engine.blocks import CachedPrefixes
 from skate.llm._engine.loading import is_vllm_installed, load_engine, load_tokenizer
 from skate.llm._finetune.api import FinetuneResult, finetune
 from skate.llm._finetune.config import DatasetConfig, FinetuneConfig
 
 __all__ = [
+    "CachedPrefixes",
     "DatasetConfig",
     "Engine",
     "EngineDeadError",
@@ -35,6 +38,7 @@ __all__ = [
     "KVTransferError",
     "PrefillEngine",
     "PrefilledPrompt",
+    "PrefixCacheEngine",
     "RequestTiming",
     "SamplingParams",
     "TextGenerator",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,14 @@ import pytest
 import yaml
 
 from skate import serve
-from skate.llm import GenerationRequest, PrefilledPrompt
+from skate.llm import Engine, GenerationRequest, PrefilledPrompt
 from skate.llm._engine.torch_engine import TorchEngine
 from skate.serve.exceptions import BackPressureError, ReplicaDiedError
 from skate.serve.llm import LLMConfig, build_pd_openai_app
 from skate.serve.llm._protocol.base import ErrorResponse, RequestError
 from skate.serve.llm._server.disaggregation import _as_prefill_engine, _RemotePrefill
 from skate.serve.llm.deployment import PDDecodeServer, PDPrefillServer
+from skate.serve.llm.request_router import KVAwareRouter
 from tests.conftest import LeakWatch
 from tests.llm.engine.engine_contract import request
 from tests.llm.engine.models import write_adapter, write_model
@@ -39,6 +42,11 @@ def end_if_asked(request: GenerationRequest) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def requests_of(engine: Engine) -> int:
+    assert isinstance(engine, TorchEngine)
+    return engine._loop.request_count
+
+
 class MortalPrefillServer(PDPrefillServer):
     async def prefill(
         self, request: GenerationRequest, model: str | None = None
@@ -47,12 +55,12 @@ class MortalPrefillServer(PDPrefillServer):
         return await super().prefill(request, model)
 
     def requests(self) -> int:
-        return self.engine._loop.request_count  # type: ignore[attr-defined]  # of the embedded engine
+        return requests_of(self.engine)
 
 
 class WatchedDecodeServer(PDDecodeServer):
     def requests(self) -> int:
-        return self.engine._loop.request_count  # type: ignore[attr-defined]  # of the embedded engine
+        return requests_of(self.engine)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +93,17 @@ def url(leak_watch: LeakWatch, folder: Path) -> Iterator[str]:
         serve.run(
             build_pd_openai_app(
                 {
-                    "prefill_config": fields(folder, server_cls=MortalPrefillServer),
+                    "prefill_config": fields(
+                        folder,
+                        server_cls=MortalPrefillServer,
+                        deployment_config={
+                            "ray_actor_options": {"num_cpus": 0.5},
+                            "request_router_config": {
+                                "request_router_class": KVAwareRouter,
+                                "request_routing_stats_period_s": 0.1,
+                            },
+                        },
+                    ),
                     "decode_config": fields(folder, server_cls=WatchedDecodeServer),
                 }
             )
@@ -187,6 +205,12 @@ def test_the_prefix_cache_of_prefill_is_reported_and_cleared(client: openai.Open
     assert client.completions.create(**given).usage.prompt_tokens_details.cached_tokens == 0
 
 
+def test_a_replica_reports_its_cache_to_a_router_that_asks_for_it(client: openai.OpenAI) -> None:
+    client.completions.create(model="small", prompt=PROMPT, max_tokens=1)
+    assert len(prefill_handle().record_routing_stats.remote().result()["blocks"]) >= 8
+    assert decode_handle().record_routing_stats.remote().result() == {}
+
+
 def test_errors_have_openais_shape(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="256"):
         client.completions.create(model="small", prompt="x" * 1000)
@@ -211,21 +235,23 @@ def test_weights_that_differ_are_an_error_that_says_so(client: openai.OpenAI, fo
     assert client.completions.create(model="small", prompt=PROMPT, max_tokens=4).choices
 
 
-def test_a_disconnect_ends_the_request_in_both_engines(client: openai.OpenAI) -> None:
+def test_a_disconnect_ends_the_request_in_both_engines(url: str) -> None:
     prefill, decode = prefill_handle(), decode_handle()
-    given: dict[str, Any] = {"model": "small", "prompt": PROMPT, "max_tokens": 200, "stream": True}
-    prefill.pause.remote().result()
-    with pytest.raises(openai.APITimeoutError):
-        client.with_options(timeout=1.0).completions.create(**given)
-    wait_for(lambda: not prefill.requests.remote().result())
-    prefill.resume.remote().result()
-    decode.pause.remote().result()
-    stream = client.completions.create(**given)
-    next(iter(stream))  # the first token needs no step of the engine that continues
-    assert decode.requests.remote().result() == 1
-    stream.close()
-    wait_for(lambda: not decode.requests.remote().result())
-    decode.resume.remote().result()
+    body = json.dumps({"model": "small", "prompt": PROMPT, "max_tokens": 200, "stream": True})
+    for paused in (prefill, decode):
+        paused.pause.remote().result()
+        connection = HTTPConnection(url.removeprefix("http://"))
+        try:
+            connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
+            wait_for(lambda paused=paused: paused.requests.remote().result() == 1)  # type: ignore[misc]  # a default
+            if paused is decode:  # the first token needs no step of the engine that continues
+                assert b'"text"' in connection.getresponse().read1()
+            connection.close()
+            wait_for(lambda paused=paused: paused.requests.remote().result() == 0)  # type: ignore[misc]  # a default
+        finally:
+            connection.close()
+            paused.resume.remote().result()
+    assert prefill.requests.remote().result() == 0
 
 
 def test_a_prompt_whose_replica_is_killed_is_computed_by_the_next(
@@ -381,5 +407,6 @@ def test_ranks_are_replicas() -> None:
 
 
 def test_an_engine_that_cannot_prefill_is_refused() -> None:
+    engine: Any = scripted.ScriptedEngine()
     with pytest.raises(TypeError, match="returned a ScriptedEngine, which has no method `prefill`"):
-        _as_prefill_engine(scripted.ScriptedEngine(), config(llm_engine=scripted.start))
+        _as_prefill_engine(engine, config(llm_engine=scripted.start))

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from skate.llm._engine.blocks import CachedPrefixes
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -366,6 +368,15 @@ class PrefillEngine(Engine, Protocol):
             KVTransferError: If the weights were replaced meanwhile, or the request was aborted.
             EngineDeadError: If the engine has failed.
         """
+        ...
+
+
+@runtime_checkable
+class PrefixCacheEngine(Engine, Protocol):
+    """An engine that reports which prefixes it has cached."""
+
+    async def cached_prefixes(self) -> CachedPrefixes:
+        """Return the prefixes of prompts without an adapter that are cached."""
         ...
 
 

@@ -23,7 +23,7 @@ from skate.llm._engine.api import (
     PrefilledPrompt,
     Tokenizer,
 )
-from skate.llm._engine.blocks import root_hash
+from skate.llm._engine.blocks import CachedPrefixes, root_hash
 from skate.llm._engine.detokenizer import Detokenizer
 from skate.llm._engine.engine_loop import ActiveRequest, EngineLoop
 from skate.llm._engine.grammar import GrammarCompiler, GrammarMask
@@ -36,6 +36,7 @@ from skate.llm._engine.scheduler import Sequence as TokenSequence
 from skate.llm._engine.tokenizer import TextTokenizer
 
 _log = logging.getLogger("skate.llm")
+_REPORTED_BLOCKS = 4096  # of the prefix cache: 32 KiB
 
 
 class TorchEngine:
@@ -176,6 +177,17 @@ class TorchEngine:
         """Forget cached prefixes."""
         self._check_alive()
         await self._loop.call(self._model.scheduler.forget_prefixes)
+
+    async def cached_prefixes(self) -> CachedPrefixes:
+        """Return the prefixes of prompts without an adapter that are cached: those of the last 4,096 blocks."""
+        self._check_alive()
+        pool = self._model.scheduler.pool
+        hashes = await self._loop.call(lambda: pool.latest_hashes(_REPORTED_BLOCKS))
+        return CachedPrefixes(
+            block_size=pool.block_size,
+            weights_version=self.weights_version,
+            blocks=b"".join(each[: CachedPrefixes.KEY] for each in hashes),
+        )
 
     async def update_weights(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
         """Replace every weight, between two steps, and return the new `weights_version`.

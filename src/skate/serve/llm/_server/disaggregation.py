@@ -47,7 +47,7 @@ class _SplitServer(LLMServer):
     async def __init__(self, llm_config: LLMConfig) -> None:  # type: ignore[misc]  # Serve awaits it, as Ray's does
         if str(llm_config.llm_engine).lower() == "auto":
             llm_config = llm_config.model_copy(update={"llm_engine": "torch"})
-        await super().__init__(llm_config)  # type: ignore[misc]  # it is awaited, as Serve does
+        await super().__init__(llm_config)
         self._prefill_engine = _as_prefill_engine(self.engine, llm_config)
 
     @classmethod
@@ -129,7 +129,7 @@ class PDDecodeServer(_SplitServer):
     ) -> None:
         self._prefill_handle = prefill_server
         self._prefill_scales_to_zero = _prefill_scales_to_zero
-        await super().__init__(llm_config)  # type: ignore[misc]  # it is awaited, as Serve does
+        await super().__init__(llm_config)
 
     def _generator(self, model: str | None) -> TextGenerator:
         handle, adapter = self._prefill_handle, serve.get_multiplexed_model_id()

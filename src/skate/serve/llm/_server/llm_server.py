@@ -10,7 +10,8 @@ from contextlib import aclosing
 from typing import Any
 
 from skate import serve
-from skate.llm import Engine, TextGenerator
+from skate.llm import Engine, PrefixCacheEngine, TextGenerator
+from skate.serve.config import RequestRouterConfig
 from skate.serve.context import _batch_parts
 from skate.serve.llm._config import LLMConfig
 from skate.serve.llm._engines import start_engine
@@ -57,6 +58,7 @@ from skate.serve.llm._server.metrics import ServerMetrics
 from skate.serve.llm._server.placement import deployment_options
 from skate.serve.llm._server.prompts import check_length, check_tokens, render_chat
 from skate.serve.llm._server.responses import ResponsesRun, answer_response, stream_response
+from skate.serve.llm.request_router import KVAwareRouter
 
 __all__ = ["LLMServer"]
 
@@ -95,6 +97,7 @@ class LLMServer:
         self._config = llm_config
         self._is_sleeping = False
         self._is_paused = False
+        self._is_kv_aware = _is_kv_aware(llm_config)
         await self._call_back("on_before_node_init")
         self.engine: Engine = await asyncio.to_thread(start_engine, llm_config)
         await self._call_back("on_after_node_init")
@@ -306,6 +309,17 @@ class LLMServer:
         """Raise an error if the model cannot answer requests, which `GET /health` reports."""
         await self.check_health()
 
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """Return what routers need to know of the replica: for a `KVAwareRouter`, the cached prefixes."""
+        if not self._is_kv_aware or not isinstance(self.engine, PrefixCacheEngine):
+            return {}
+        cached = await self.engine.cached_prefixes()
+        return {
+            "block_size": cached.block_size,
+            "weights_version": cached.weights_version,
+            "blocks": cached.blocks,
+        }
+
     async def sleep(self, level: int = 1, *, weights: bool = True, kv_cache: bool = True, **_: Any) -> None:
         """Free the memory of the engine. No request may be running.
 
@@ -408,6 +422,17 @@ class LLMServer:
             ValueError: If the model requests TPUs.
         """
         return deployment_options(llm_config)
+
+
+def _is_kv_aware(llm_config: LLMConfig) -> bool:
+    """Return whether a configuration chooses a `KVAwareRouter`, which needs reports of the replicas."""
+    config = llm_config.deployment_config.get("request_router_config")
+    if isinstance(config, Mapping):
+        config = RequestRouterConfig(**config)
+    if config is None:
+        return False
+    router = config.get_request_router_class()
+    return isinstance(router, type) and issubclass(router, KVAwareRouter)
 
 
 def _tokenize(engine: Engine, request: TokenizeCompletionRequest | TokenizeChatRequest) -> list[int]:
