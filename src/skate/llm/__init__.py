@@ -17,6 +17,7 @@ from skate.llm._engine.api import (
     TextGenerator,
     Tokenizer,
     TokenLogprob,
+    WorkerEngine,
 )
 from skate.llm._engine.blocks import CachedPrefixes
 from skate.llm._engine.loading import is_vllm_installed, load_engine, load_tokenizer
@@ -44,6 +45,7 @@ __all__ = [
     "TextGenerator",
     "TokenLogprob",
     "Tokenizer",
+    "WorkerEngine",
     "finetune",
     "is_vllm_installed",
     "load_engine",

@@ -380,6 +380,42 @@ class PrefixCacheEngine(Engine, Protocol):
         ...
 
 
+@runtime_checkable
+class WorkerEngine(Engine, Protocol):
+    """An engine whose workers can be called and profiled."""
+
+    async def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Call a method of every worker, and return the results.
+
+        Raises:
+            ValueError: If there is no such method.
+            TimeoutError: If the workers do not answer in time.
+        """
+        ...
+
+    async def start_profile(self) -> None:
+        """Start to record what the workers compute.
+
+        Raises:
+            ValueError: If the engine was loaded without `profiler_config`, or records already.
+        """
+        ...
+
+    async def stop_profile(self) -> None:
+        """Stop recording, and write a trace to the folder that `profiler_config` names.
+
+        Raises:
+            ValueError: If nothing is recorded.
+        """
+        ...
+
+
 class KVTransferError(ValueError):
     """An engine cannot use the keys and values that another engine has computed."""
 

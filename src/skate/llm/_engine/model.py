@@ -32,6 +32,7 @@ from skate.llm._engine.linear import (
 )
 from skate.llm._engine.model_config import ModelConfig, read_model_config
 from skate.llm._engine.model_files import ModelFiles
+from skate.llm._engine.profiler import check_profiler_config
 from skate.llm._engine.runner import CpuRunner, Runner
 from skate.llm._engine.scheduler import Import, Scheduler
 from skate.llm._engine.scheduler import Sequence as TokenSequence
@@ -79,6 +80,7 @@ class TorchEngineConfig:
             most half of the free memory on a CPU, or what `gpu_memory_utilization` leaves on a GPU.
         gpu_memory_utilization: The share of a GPU's memory that the engine may use.
         enforce_eager: Whether to run without CUDA graphs, which saves memory but is slower.
+        profiler_config: Where to write traces, as vLLM's: `{"profiler": "torch", "torch_profiler_dir": "/tmp/traces"}`.
         num_threads: The number of threads that compute a step; None uses one for each CPU that the process may use.
 
     Raises:
@@ -96,6 +98,7 @@ class TorchEngineConfig:
     kv_cache_memory_bytes: int | None = None
     gpu_memory_utilization: float = 0.9
     enforce_eager: bool = False
+    profiler_config: Mapping[str, Any] | None = None
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
@@ -113,6 +116,8 @@ class TorchEngineConfig:
             raise ValueError(
                 f"gpu_memory_utilization must be above 0 and at most 1, got {self.gpu_memory_utilization}"
             )
+        if self.profiler_config is not None:
+            check_profiler_config(self.profiler_config)
         if None not in (self.max_num_batched_tokens, self.max_num_seqs):
             self.step_limits("cpu")
 

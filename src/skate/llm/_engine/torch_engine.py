@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import random
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 
+from skate._base.suggestions import did_you_mean
 from skate.llm._engine.adapters import Adapter
 from skate.llm._engine.api import (
     EngineDeadError,
@@ -30,12 +32,14 @@ from skate.llm._engine.grammar import GrammarCompiler, GrammarMask
 from skate.llm._engine.kv_transfer import check_prompt_of
 from skate.llm._engine.model import Model, TorchEngineConfig
 from skate.llm._engine.model_files import open_model
+from skate.llm._engine.profiler import Profiler
 from skate.llm._engine.request_checks import check_prompt, check_tokens, find_adapter
 from skate.llm._engine.sampler import RequestSampler
 from skate.llm._engine.scheduler import Sequence as TokenSequence
 from skate.llm._engine.tokenizer import TextTokenizer
 
 _log = logging.getLogger("skate.llm")
+_NOT_CALLED = ("load", "generate", "collective_rpc")  # by `collective_rpc`: they make or run engines
 _REPORTED_BLOCKS = 4096  # of the prefix cache: 32 KiB
 
 
@@ -59,6 +63,7 @@ class TorchEngine:
         self.weights_version = 0
         self._model = model
         self._stall_timeout = stall_timeout
+        self._profiler = Profiler(model.settings.profiler_config)
         self._arrivals = 0
         self._grammars: GrammarCompiler | None = None
         self._grammars_lock = threading.Lock()
@@ -220,6 +225,53 @@ class TorchEngine:
         """
         self._find_adapter(name)
         del self._model.adapters[name]
+
+    async def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Call a method of the worker, and return the result in a list. The only worker is the engine itself.
+
+        Args:
+            method: The name of a public method of this class, such as `"update_weights"`.
+            timeout: The timeout in seconds; None for no limit.
+            args: The arguments.
+            kwargs: The keyword arguments.
+
+        Raises:
+            ValueError: If there is no such method.
+            TimeoutError: If the method does not end in time.
+        """
+        names = [name for name in dir(type(self)) if not name.startswith("_") and name not in _NOT_CALLED]
+        if method not in names:
+            raise ValueError(
+                f"the worker of the torch engine has no method {method!r}.{did_you_mean(method, names)}"
+            )
+        async with asyncio.timeout(timeout):
+            result = getattr(self, method)(*args, **(kwargs or {}))
+            return [await result if inspect.isawaitable(result) else result]
+
+    async def start_profile(self) -> None:
+        """Start to record what the thread of the engine computes, with torch's profiler.
+
+        Raises:
+            ValueError: If the engine was loaded without `profiler_config`, or records already.
+        """
+        self._check_alive()
+        await self._loop.call(self._profiler.start)
+
+    async def stop_profile(self) -> None:
+        """Stop recording, and write a trace to the folder that `profiler_config` names.
+
+        Raises:
+            ValueError: If nothing is recorded.
+        """
+        self._check_alive()
+        path = await self._loop.call(self._profiler.stop)
+        _log.info("the trace of the engine is in %s", path)
 
     async def pause(self) -> None:
         """Stop running steps until `resume` is called. Requests are kept."""

@@ -285,6 +285,35 @@ class VLLMEngine:
         del self._adapters[name]
         await self._call(lambda: self._engine.remove_lora(adapter.lora_int_id))
 
+    async def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Call a method of every worker of vLLM, and return the results.
+
+        Args:
+            method: The name of a method of vLLM's workers, or of the class that `worker_extension_cls` names.
+            timeout: The timeout in seconds; None for no limit.
+            args: The arguments.
+            kwargs: The keyword arguments.
+        """
+        given = dict(kwargs or {})
+        results = await self._call(
+            lambda: self._engine.collective_rpc(method, timeout=timeout, args=args, kwargs=given)
+        )
+        return list(results)
+
+    async def start_profile(self) -> None:
+        """Start to record what vLLM computes. It needs vLLM's `profiler_config`."""
+        await self._call(lambda: self._engine.start_profile())
+
+    async def stop_profile(self) -> None:
+        """Stop recording. vLLM writes a trace to the folder of its `profiler_config`."""
+        await self._call(lambda: self._engine.stop_profile())
+
     async def pause(self) -> None:
         """Stop running steps until `resume` is called. Requests are kept."""
         await self._call(lambda: self._engine.pause_generation(mode="keep", clear_cache=False))

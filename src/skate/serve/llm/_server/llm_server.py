@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 from skate import serve
-from skate.llm import Engine, PrefixCacheEngine, TextGenerator
+from skate.llm import Engine, PrefixCacheEngine, TextGenerator, WorkerEngine
 from skate.serve.config import RequestRouterConfig
 from skate.serve.context import _batch_parts
 from skate.serve.llm._config import LLMConfig
@@ -63,9 +63,6 @@ from skate.serve.llm.request_router import KVAwareRouter
 __all__ = ["LLMServer"]
 
 logger = logging.getLogger("skate.serve")
-
-
-_NO_PROFILER = "The engine has no profiler: profile its process with py-spy or torch.profiler."
 
 
 def _error_events(error: ErrorResponse) -> str:
@@ -363,12 +360,22 @@ class LLMServer:
         await self._adapters.unload(path)
 
     async def start_profile(self) -> None:
-        """Raise NotImplementedError, because the engines have no profiler."""
-        raise NotImplementedError(_NO_PROFILER)
+        """Start to record what the engine computes. It needs `engine_kwargs["profiler_config"]`.
+
+        Raises:
+            ValueError: If the engine has no `profiler_config`, or records already.
+            NotImplementedError: If the engine has no profiler.
+        """
+        await self._worker_engine("start_profile").start_profile()
 
     async def stop_profile(self) -> None:
-        """Raise NotImplementedError, like `start_profile`."""
-        raise NotImplementedError(_NO_PROFILER)
+        """Stop recording, and write a trace to the folder that `profiler_config` names.
+
+        Raises:
+            ValueError: If nothing is recorded.
+            NotImplementedError: If the engine has no profiler.
+        """
+        await self._worker_engine("stop_profile").stop_profile()
 
     async def collective_rpc(
         self,
@@ -377,17 +384,30 @@ class LLMServer:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """Raise NotImplementedError, because the processes of an engine cannot be called.
+        """Call a method of every worker of the engine, and return the results.
+
+        The embedded engine has one worker, whose methods are those of the engine, such as `update_weights`.
 
         Args:
             method: The method of the workers.
-            timeout: The timeout in seconds.
+            timeout: The timeout in seconds; None for no limit.
             args: The arguments of the method.
             kwargs: The keyword arguments of the method.
+
+        Raises:
+            ValueError: If there is no such method.
+            TimeoutError: If the workers do not answer in time.
+            NotImplementedError: If the engine's workers cannot be called.
         """
-        raise NotImplementedError(
-            f"The processes of an engine cannot be called, so neither can their method {method!r}."
-        )
+        return await self._worker_engine("collective_rpc").collective_rpc(method, timeout, args, kwargs)
+
+    def _worker_engine(self, method: str) -> WorkerEngine:
+        if not isinstance(self.engine, WorkerEngine):
+            raise NotImplementedError(
+                f"{method} needs an engine that implements `skate.llm.WorkerEngine`, and {type(self.engine).__name__} "
+                "does not."
+            )
+        return self.engine
 
     async def llm_config(self) -> LLMConfig:
         """Return the configuration of the model."""
