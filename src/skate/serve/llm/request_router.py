@@ -116,13 +116,14 @@ class KVAwareRouter(PrefixCacheAffinityRouter):
         }
     """
 
-    def initialize_state(self, **kwargs: Any) -> None:
+    def initialize_state(self, *args: Any, **kwargs: Any) -> None:
         """Configure the router.
 
         Args:
-            **kwargs: The arguments of `PrefixCacheAffinityRouter`, for requests whose tokens are not known.
+            *args: The arguments of `PrefixCacheAffinityRouter`, for requests whose tokens are not known.
+            **kwargs: Its keyword arguments.
         """
-        super().initialize_state(**kwargs)
+        super().initialize_state(*args, **kwargs)
         self._caches: dict[ReplicaID, KnownCache] = {}
         self._ongoing: dict[
             str, tuple[ReplicaID, int]
