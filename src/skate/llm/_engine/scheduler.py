@@ -67,9 +67,7 @@ class Sequence:
     ) -> None:
         self.tokens = list(prompt)
         self.prompt_length = len(self.tokens)
-        self.importable = (
-            0  # tokens whose keys and values another engine has computed; 0 after they are imported
-        )
+        self.importable = 0  # tokens of the prompt to import; 0 after that
         if first_token is not None:
             self.tokens.append(first_token)
             self.importable = self.prompt_length
