@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from skate.llm import GenerationRequest, SamplingParams, load_engine
+from skate.llm import GenerationRequest, PrefillEngine, SamplingParams, load_engine
 from skate.llm._engine.step_graphs import Outputs, StepGraphs
 from tests.llm.engine.models import write_adapter, write_model
 
@@ -113,3 +114,29 @@ def test_a_graph_that_is_garbage_does_not_disturb_the_recording_of_another() -> 
         old.itself = old  # type: ignore[attr-defined]  # only a garbage collection deletes it
         del old
         assert record()[1].tolist() == [[2, 2]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_gpu_hands_prompts_over(folder: Path, dtype: str) -> None:
+    """Through the memory of the host, to another engine on the GPU, and in float32 also to one on the CPU."""
+
+    async def main() -> None:
+        settings: dict[str, Any] = {"dtype": dtype, "kv_cache_memory_bytes": 2**24}
+        gpu, other = (load_engine(folder, engine="torch", **settings) for _ in range(2))
+        engines = [other]
+        if dtype == "float32":
+            engines.append(load_engine(folder, engine="torch", device="cpu"))
+        assert isinstance(gpu, PrefillEngine)
+        for number, (prompt, params) in enumerate(zip(PROMPTS, (GREEDY, DRAWN, PENALISED) * 8, strict=True)):
+            sampling = SamplingParams(**params, max_tokens=20, ignore_eos=True)
+            asked = GenerationRequest(request_id=str(number), prompt=prompt, params=sampling)
+            whole = [token async for piece in gpu.generate(asked) for token in piece.tokens]
+            prefilled = replace(asked, prefilled=await gpu.prefill(asked))
+            for engine in engines:
+                assert whole == [
+                    token async for piece in engine.generate(prefilled) for token in piece.tokens
+                ]
+        for engine in (gpu, *engines):
+            await engine.close()
+
+    asyncio.run(main())

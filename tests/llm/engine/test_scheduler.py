@@ -195,11 +195,20 @@ class Histories(RuleBasedStateMachine):
         outputs=st.integers(1, 5),
         priority=st.integers(0, 1),
         waits=st.booleans(),
+        is_imported=st.booleans(),
     )
-    def add(self, prefix: int, rest: int, outputs: int, priority: int, waits: bool) -> None:
+    def add(
+        self, prefix: int, rest: int, outputs: int, priority: int, waits: bool, is_imported: bool
+    ) -> None:
         number = len(self.all)
         prompt = [*range(prefix), *([100 + number] * rest)]
-        added = Sequence(prompt, max_tokens=outputs, order=(priority, number), needs_last_token=waits)
+        added = Sequence(
+            prompt,
+            max_tokens=outputs + is_imported,
+            order=(priority, number),
+            needs_last_token=waits,
+            first_token=7 if is_imported else None,
+        )
         self.all.append(added)
         self.scheduler.add(added)
 
@@ -230,6 +239,10 @@ class Histories(RuleBasedStateMachine):
     def forget_prefixes(self) -> None:
         self.scheduler.forget_prefixes()
 
+    @rule()
+    def forget_imports(self) -> None:
+        self.scheduler.forget_imports()
+
     def check_that_no_written_block_is_shared(self, step: Step) -> None:
         size = self.scheduler.pool.block_size
         written: Counter[int] = Counter()
@@ -239,6 +252,11 @@ class Histories(RuleBasedStateMachine):
             assert len(blocks) == last - first + 1
             written.update(blocks)
             assert all(self.scheduler.pool.holders(block) == 1 for block in blocks)
+        for each in step.imports:
+            blocks = each.sequence.blocks[each.start // size : -(-(each.start + each.count) // size)]
+            assert each.start % size == 0
+            assert all(self.scheduler.pool.holders(block) == 1 for block in blocks)
+            written.update(set(blocks) - set(each.sequence.blocks[(each.start + each.count) // size :]))
         assert all(count == 1 for count in written.values())
 
     @invariant()

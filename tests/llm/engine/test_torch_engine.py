@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
@@ -209,6 +210,9 @@ async def test_weights_of_four_bits_generate(folder: Path, tmp_path: Path) -> No
     alone = await text_of(engine)
     assert (await asyncio.gather(text_of(engine), text_of(engine, "other")))[0] == alone
     await engine.close()
+    chunked = TorchEngine.load(path, {"quantization": "int4", "num_threads": 1, "max_num_batched_tokens": 16})
+    assert await text_of(chunked) == alone  # its first step samples nothing
+    await chunked.close()
 
 
 @pytest.mark.skipif(not has_bfloat16(), reason="this CPU has no instructions for bfloat16")
@@ -232,6 +236,52 @@ async def test_a_type_that_the_cpu_cannot_use_is_reported(
     assert " in float32, " in engine.describe()
     assert f"dtype='{dtype}' is not used: the engine computes in float32 on this CPU" in caplog.text
     await engine.close()
+
+
+async def test_the_worker_of_the_engine_is_the_engine(engine: TorchEngine, tmp_path: Path) -> None:
+    before = await text_of(engine)
+    other = open_model(write_model(tmp_path, seed=1))
+    assert await engine.collective_rpc("update_weights", args=(list(other.tensors()),)) == [1]
+    assert await text_of(engine) != before
+    assert await engine.collective_rpc("describe") == [engine.describe()]
+    assert await engine.collective_rpc("sleep", kwargs={"weights": False}) == [None]
+    assert await engine.collective_rpc("wake_up") == [None]
+    for method, message in (
+        ("updat_weights", "Did you mean 'update_weights'"),
+        ("_loop", "has no method '_loop'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            await engine.collective_rpc(method)
+    await engine.pause()
+    with pytest.raises(TimeoutError):
+        await engine.collective_rpc("prefill", timeout=0.01, args=(request(engine),))
+    await engine.resume()
+
+
+async def test_a_profile_shows_the_operations_of_a_step(folder: Path, tmp_path: Path) -> None:
+    traces = tmp_path / "traces"
+    config = {"profiler": "torch", "torch_profiler_dir": str(traces)}
+    engine = TorchEngine.load(folder, {"num_threads": 1, "profiler_config": config})
+    with pytest.raises(ValueError, match="start it first"):
+        await engine.stop_profile()
+    await engine.start_profile()
+    with pytest.raises(ValueError, match="recording already"):
+        await engine.start_profile()
+    await text_of(engine, max_tokens=2)
+    await engine.stop_profile()
+    (trace,) = traces.iterdir()
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert any(event["name"] == "aten::scaled_dot_product_attention" for event in events)
+    await engine.close()
+
+
+async def test_a_profiler_needs_a_folder(engine: TorchEngine) -> None:
+    with pytest.raises(ValueError, match="set profiler_config="):
+        await engine.start_profile()
+    with pytest.raises(ValueError, match="Did you mean 'torch_profiler_dir'"):
+        TorchEngineConfig(profiler_config={"torch_profile_dir": "x"})
+    with pytest.raises(ValueError, match="must be like"):
+        TorchEngineConfig(profiler_config={"profiler": "cuda"})
 
 
 async def test_a_request_that_comes_when_the_thread_has_ended_fails(engine: TorchEngine) -> None:

@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from skate.llm import EngineDeadError, FinishReason, GenerationRequest, Grammar, RequestTiming, SamplingParams
+from skate.llm import (
+    EngineDeadError,
+    FinishReason,
+    GenerationRequest,
+    Grammar,
+    KVTransferError,
+    RequestTiming,
+    SamplingParams,
+    WorkerEngine,
+)
 from skate.llm._engine import loading
 from skate.llm._engine.loading import choose_engine, is_vllm_installed, load_engine
 from skate.llm._engine.vllm_engine import VLLMEngine
@@ -192,6 +201,28 @@ async def test_an_engine_that_has_failed_says_so(engine: VLLMEngine) -> None:
     for call in (run(engine), engine.check_health(), engine.pause(), engine.add_adapter("a", "b")):
         with pytest.raises((EngineDeadError, FileNotFoundError)):
             await call
+
+
+async def test_workers_are_called_and_profiled(engine: VLLMEngine) -> None:
+    fake = AsyncLLM.made[-1]
+
+    async def collective_rpc(method: str, **given: Any) -> list[Any]:
+        return [(method, given)]
+
+    fake.collective_rpc = collective_rpc
+    given = {"timeout": 3, "args": (1,), "kwargs": {"a": 2}}
+    assert await engine.collective_rpc("load", 3, (1,), {"a": 2}) == [("load", given)]
+    await engine.start_profile()
+    await engine.stop_profile()
+    assert fake.calls[-2:] == [("start_profile",), ("stop_profile",)]
+    assert isinstance(engine, WorkerEngine)
+
+
+async def test_a_prefilled_prompt_is_refused(engine: VLLMEngine) -> None:
+    prefilled: Any = object()
+    asked = GenerationRequest(request_id="1", prompt=[1, 2], prefilled=prefilled)
+    with pytest.raises(KVTransferError, match="vLLM cannot continue a prompt"):
+        await anext(engine.generate(asked))
 
 
 async def test_calls_reach_vllm(engine: VLLMEngine) -> None:

@@ -20,12 +20,11 @@ from skate.serve.llm import (
     build_dp_deployment,
     build_llm_deployment,
     build_openai_app,
-    build_pd_openai_app,
 )
 from skate.serve.llm._engines import start_engine
 from skate.serve.llm._protocol.base import RequestError
 from skate.serve.llm._server import placement
-from skate.serve.llm.deployment import DPServer, PDDecodeServer
+from skate.serve.llm.deployment import DPServer
 from skate.serve.llm.openai_api_models import ChatCompletionRequest
 from tests.llm.serve import scripted
 
@@ -195,15 +194,6 @@ def test_data_parallelism_is_a_replica_for_each_rank() -> None:
         DPServer.get_deployment_options(make(deployment_config={"num_replicas": 2}, **CPU))
     with pytest.raises(NotImplementedError, match="expert"):
         DPServer.get_deployment_options(make(engine_kwargs={"enable_expert_parallel": True}, **CPU))
-
-
-def test_splitting_prefill_and_decode_says_what_it_needs() -> None:
-    with pytest.raises(NotImplementedError, match="transfer their KV caches"):
-        build_pd_openai_app({"prefill_config": make(), "decode_config": make()})
-    with pytest.raises(NotImplementedError, match="transfer their KV caches"):
-        PDDecodeServer.get_deployment_options(make())
-    with pytest.raises(ValueError, match="Did you mean 'decode_config'"):
-        build_pd_openai_app({"prefill_config": make(), "decode_configs": make()})
 
 
 def test_errors_of_requests_survive_pickling() -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from skate import serve
+from skate.llm import CachedPrefixes, GenerationRequest
+from skate.serve._router.routing_views import RequestMetadata
 from skate.serve.llm import LLMRouter, LLMServer, build_dp_openai_app, build_llm_deployment
 from skate.serve.llm._prefix_index import BLOCK, PrefixIndex
 from skate.serve.llm.ingress import OpenAiIngress, make_fastapi_ingress
-from skate.serve.llm.openai_api_models import to_model_metadata
+from skate.serve.llm.openai_api_models import CompletionRequest, to_model_metadata
 from skate.serve.llm.request_router import KVAwareRouter, PrefixCacheAffinityRouter
+from skate.serve.request_router import PendingRequest
 from tests.llm.serve.conftest import Run, config
 
 texts = st.text("ab", max_size=4).map(lambda text: "".join(char * BLOCK for char in text))
@@ -45,9 +48,90 @@ def test_an_index_is_bounded_and_forgets_replicas() -> None:
     assert index.size("y") == 0
 
 
-def test_a_router_without_what_it_needs_says_so() -> None:
-    with pytest.raises(NotImplementedError, match="PrefixCacheAffinityRouter"):
-        KVAwareRouter(None).initialize_state()  # type: ignore[arg-type]
+@dataclass
+class FakeReplica:
+    """What a router sees of a replica."""
+
+    replica_id: str
+    queue_len: int = 0
+    routing_stats: dict[str, Any] = field(default_factory=lambda: {"block_size": 4})
+
+    def report(self, *prompts: list[int]) -> None:
+        """Report these prompts as all that is cached."""
+        keys = CachedPrefixes(block_size=4, weights_version=0, blocks=b"").keys
+        blocks = b"".join(key for prompt in prompts for key in keys(prompt))
+        self.routing_stats = {"block_size": 4, "weights_version": 0, "blocks": blocks}
+
+
+class TokenRouter:
+    """A `KVAwareRouter` of two replicas, and the requests that were sent through it."""
+
+    def __init__(self) -> None:
+        self.first, self.second = FakeReplica("first"), FakeReplica("second")
+        self.router = KVAwareRouter(deployment_id=None)
+        self.router.initialize_state()
+        self.router.update_replicas([self.first, self.second])  # type: ignore[list-item]
+
+    def pending(
+        self, prompt: list[int], number: int = 0, adapter: str = "", salt: str = ""
+    ) -> PendingRequest:
+        request = GenerationRequest(request_id="", prompt=prompt, cache_salt=salt)
+        metadata = RequestMetadata("", str(number), multiplexed_model_id=adapter)
+        return PendingRequest((request, "small"), {}, metadata)
+
+    async def ranks(self, prompt: list[int], **more: Any) -> list[list[str]]:
+        pending = self.pending(prompt, **more)
+        ranks = await self.router.choose_replicas([self.first, self.second], pending)  # type: ignore[list-item]
+        return [[each.replica_id for each in rank] for rank in ranks]  # type: ignore[misc]
+
+    def send(self, prompt: list[int], to: str, number: int) -> None:
+        self.router.on_request_routed(self.pending(prompt, number), to, None)  # type: ignore[arg-type]
+
+
+LONG = list(range(40))
+
+
+async def test_tokens_go_where_the_fewest_blocks_are_left_to_compute() -> None:
+    routed = TokenRouter()
+    assert await routed.ranks(LONG) == [["first", "second"]]
+    routed.second.report(LONG)
+    assert await routed.ranks([*LONG, 7]) == [["second"], ["first"]]
+    assert await routed.ranks([7, *LONG]) == [["first", "second"]]
+    assert await routed.ranks(LONG, salt="other") == [["first", "second"]]
+    routed.send([100 + each for each in range(80)], "second", number=1)  # 20 blocks, and 10 are cached
+    assert await routed.ranks([*LONG, 7]) == [["first"], ["second"]]
+    routed.router.on_request_completed("second", "1")  # type: ignore[arg-type]
+    assert await routed.ranks([*LONG, 7]) == [["second"], ["first"]]
+
+
+async def test_what_was_sent_counts_as_cached_until_the_next_report() -> None:
+    routed = TokenRouter()
+    routed.send(LONG, "first", number=1)
+    routed.router.on_request_completed("first", "1")  # type: ignore[arg-type]
+    assert await routed.ranks(LONG) == [["first"], ["second"]]
+    routed.first.report()
+    assert await routed.ranks(LONG) == [["first", "second"]]
+
+
+async def test_requests_of_other_callers_count_and_replicas_that_are_gone_do_not() -> None:
+    routed = TokenRouter()
+    routed.first.queue_len = 3
+    assert await routed.ranks(LONG) == [["second"], ["first"]]
+    routed.send(LONG, "second", number=1)
+    routed.router.update_replicas([routed.first])  # type: ignore[list-item]
+    routed.router.update_replicas([routed.first, routed.second])  # type: ignore[list-item]
+    routed.first.queue_len = 0
+    assert await routed.ranks(LONG) == [["first", "second"]]
+
+
+async def test_a_request_without_tokens_is_routed_by_its_text() -> None:
+    routed = TokenRouter()
+    metadata = RequestMetadata("", "")
+    request = CompletionRequest(model="small", prompt="x" * 200)
+    asked = PendingRequest((request,), {}, metadata)
+    routed.router.on_request_routed(asked, "second", None)  # type: ignore[arg-type]
+    ranks = await routed.router.choose_replicas([routed.first, routed.second], asked)  # type: ignore[list-item]
+    assert [[each.replica_id for each in rank] for rank in ranks] == [["second"], ["first"]]  # type: ignore[comparison-overlap]
 
 
 def run_at(run_app: Run, app: serve.Application, name: str) -> str:

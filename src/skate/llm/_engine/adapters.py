@@ -14,6 +14,7 @@ import torch
 from skate.llm._engine.json_files import read_json
 from skate.llm._engine.linear import Linear
 from skate.llm._engine.model_config import ModelConfig
+from skate.llm._engine.weights import weights_digest
 
 _NAME = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<side>[AB])\.(?:default\.)?weight")
 _numbers = itertools.count()
@@ -29,11 +30,13 @@ class Adapter:
         number: Distinguishes adapters that were loaded under the same name.
         factors: For each module, by its name in Llama's checkpoints, the two matrices whose product is added. The
             second one includes the scale.
+        digest: Equal for adapters with equal factors, also in other processes.
     """
 
     name: str
     number: int
     factors: dict[str, tuple[torch.Tensor, torch.Tensor]]
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,15 @@ def load_adapter(
             down.t().to(device, dtype).contiguous(),
             (up.t() * scale).to(device, dtype).contiguous(),
         )
-    return Adapter(name, next(_numbers), factors)
+    digest = weights_digest(
+        (
+            (f"{module}.{side}", factor)
+            for module in factors
+            for side, factor in zip("AB", factors[module], strict=True)
+        ),
+        dtype,
+    )
+    return Adapter(name, next(_numbers), factors, digest)
 
 
 def check_adapter(folder: Path, weights: Mapping[str, tuple[int, ...]]) -> None:

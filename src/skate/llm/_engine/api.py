@@ -9,7 +9,12 @@ import enum
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from skate.llm._engine.blocks import CachedPrefixes
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class FinishReason(enum.StrEnum):
@@ -115,6 +120,8 @@ class GenerationRequest:
         adapter: The name of a LoRA adapter that was added to the engine; None uses the base model.
         priority: Requests with a lower number start first.
         cache_salt: Prompts share cached prefixes only with prompts that have the same salt.
+        prefilled: The keys and values of the prompt and its first token, which another engine has computed for the
+            same request.
     """
 
     request_id: str
@@ -123,6 +130,7 @@ class GenerationRequest:
     adapter: str | None = None
     priority: int = 0
     cache_salt: str = ""
+    prefilled: PrefilledPrompt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +144,74 @@ class TokenLogprob:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestTiming:
-    """Where the time of a request went, in seconds."""
+    """Where the time of a request went, in seconds.
+
+    Args:
+        queue: Waiting for its turn.
+        prefill: Computing the prompt.
+        decode: Generating tokens after the first one.
+        transfer: From the end of prefill in one engine to the arrival in another, if two engines ran the request.
+    """
 
     queue: float
     prefill: float
     decode: float
+    transfer: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KVLayout:
+    """What the keys and values of a prompt depend on besides its tokens.
+
+    One engine can continue what another has prefilled if their layouts are equal. The sizes of their blocks may differ.
+
+    Args:
+        model_type: The family of the model.
+        layers: The number of layers.
+        heads: The number of key heads of a layer.
+        head_dim: The size of a key.
+        dtype: The type of the numbers in the cache.
+        matrix_type: The type of the numbers in matrix products, such as "int4".
+        weights: A digest of the configuration and of a sample of the numbers of each weight.
+    """
+
+    model_type: str
+    layers: int
+    heads: int
+    head_dim: int
+    dtype: str
+    matrix_type: str
+    weights: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrefilledPrompt:
+    """A prompt that an engine has computed, for another engine to continue.
+
+    Args:
+        prompt: The tokens of the prompt.
+        token: The first token of the output.
+        logprob: Its log-probabilities, if they were requested.
+        seed: The seed that chose the token, and chooses the next ones.
+        layout: What the keys and values depend on.
+        adapter: A digest of the LoRA adapter; None if there is none.
+        keys_values: The keys and values, of shape `(layers, 2, tokens, heads, head_dim)`. NumPy has no bfloat16, so
+            those numbers are stored as integers of 16 bits.
+        cached_tokens: The number of tokens of the prompt that were in the prefix cache.
+        timing: Where the time went until the first token.
+        finished: When the first token was known, by `time.time()`.
+    """
+
+    prompt: tuple[int, ...]
+    token: int
+    logprob: TokenLogprob | None
+    seed: int
+    layout: KVLayout
+    adapter: str | None
+    keys_values: np.ndarray[Any, Any]
+    cached_tokens: int
+    timing: RequestTiming
+    finished: float
 
 
 @dataclass(kw_only=True, slots=True)  # not frozen: one is made for each token, and freezing doubles the cost
@@ -214,15 +285,11 @@ class Tokenizer(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """Generates text for many requests concurrently."""
+class TextGenerator(Protocol):
+    """Continues prompts: an engine, or several engines that share the work."""
 
     tokenizer: Tokenizer
     max_model_len: int  # the maximum number of tokens of a prompt and its output together
-
-    def describe(self) -> str:
-        """Describe the engine, its model and its limits in one line."""
-        ...
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
         """Continue a prompt. Closing the iterator aborts the request.
@@ -231,6 +298,14 @@ class Engine(Protocol):
             ValueError: If the request can never run. The engine and its other requests are not affected.
             EngineDeadError: If the engine has failed.
         """
+        ...
+
+
+class Engine(TextGenerator, Protocol):
+    """Generates text for many requests concurrently."""
+
+    def describe(self) -> str:
+        """Describe the engine, its model and its limits in one line."""
         ...
 
     async def embed(self, prompts: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -276,6 +351,73 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Abort every request and free the engine's memory."""
         ...
+
+
+@runtime_checkable
+class PrefillEngine(Engine, Protocol):
+    """An engine that can compute a prompt for another engine, and continue what another engine has computed."""
+
+    async def prefill(self, request: GenerationRequest) -> PrefilledPrompt:
+        """Compute a prompt and the first token. Cancelling the call aborts the request.
+
+        To continue, give the same request with the result as `prefilled` to `generate` of an engine with the same
+        model.
+
+        Raises:
+            ValueError: If the request can never run. The engine and its other requests are not affected.
+            KVTransferError: If the weights were replaced meanwhile, or the request was aborted.
+            EngineDeadError: If the engine has failed.
+        """
+        ...
+
+
+@runtime_checkable
+class PrefixCacheEngine(Engine, Protocol):
+    """An engine that reports which prefixes it has cached."""
+
+    async def cached_prefixes(self) -> CachedPrefixes:
+        """Return the prefixes of prompts without an adapter that are cached."""
+        ...
+
+
+@runtime_checkable
+class WorkerEngine(Engine, Protocol):
+    """An engine whose workers can be called and profiled."""
+
+    async def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Call a method of every worker, and return the results.
+
+        Raises:
+            ValueError: If there is no such method.
+            TimeoutError: If the workers do not answer in time.
+        """
+        ...
+
+    async def start_profile(self) -> None:
+        """Start to record what the workers compute.
+
+        Raises:
+            ValueError: If the engine was loaded without `profiler_config`, or records already.
+        """
+        ...
+
+    async def stop_profile(self) -> None:
+        """Stop recording, and write a trace to the folder that `profiler_config` names.
+
+        Raises:
+            ValueError: If nothing is recorded.
+        """
+        ...
+
+
+class KVTransferError(ValueError):
+    """An engine cannot use the keys and values that another engine has computed."""
 
 
 class EngineDeadError(RuntimeError):

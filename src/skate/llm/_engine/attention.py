@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -34,6 +35,27 @@ class KVCache:
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the keys and the values of a layer, each of shape `(slots, heads, head_dim)`."""
         return self._slots[index, 0], self._slots[index, 1]
+
+    def read(self, blocks: Sequence[int], count: int) -> np.ndarray[Any, Any]:
+        """Return a copy of the keys and values of the first tokens of a sequence, as `PrefilledPrompt` has them."""
+        slots = torch.tensor(_new_slots(AttentionRow(0, count, blocks), self.block_size))
+        return _as_numpy(self._slots.index_select(2, slots.to(self._slots.device)).cpu())
+
+    def write(self, blocks: Sequence[int], start: int, values: np.ndarray[Any, Any]) -> None:
+        """Write keys and values of the tokens of a sequence from position `start` on."""
+        count = values.shape[2]
+        slots = torch.tensor(_new_slots(AttentionRow(start, count, blocks), self.block_size))
+        if not self._slots.is_cuda:
+            _as_numpy(self._slots)[:, :, slots.numpy()] = values
+            return
+        staged = torch.empty(values.shape, dtype=self._slots.dtype, pin_memory=True)
+        _as_numpy(staged)[...] = values
+        self._slots[:, :, slots.to(self._slots.device)] = staged.to(self._slots.device, non_blocking=True)
+
+
+def _as_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """Return an array that shares the memory of a tensor. NumPy has no bfloat16, so its numbers become integers."""
+    return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,42 @@ def root_hash(*parts: object) -> bytes:
 def block_hash(previous: bytes, tokens: Sequence[int]) -> bytes:
     """Return the hash of a full block, which covers its tokens and all tokens before them."""
     return hashlib.sha256(previous + array("q", tokens).tobytes()).digest()
+
+
+class CachedPrefixes:
+    """The prefixes of prompts that an engine has cached, as it reports them to other processes.
+
+    Args:
+        block_size: The number of tokens in a block.
+        weights_version: The version of the engine's weights.
+        blocks: The starts of the hashes of cached blocks, one after another.
+
+    >>> empty = CachedPrefixes(block_size=2, weights_version=0, blocks=b"")
+    >>> report = b"".join(empty.keys([1, 2, 3, 4, 5]))
+    >>> CachedPrefixes(block_size=2, weights_version=0, blocks=report).count([1, 2, 3, 9])
+    1
+    """
+
+    KEY = 8  # bytes of a hash
+
+    def __init__(self, *, block_size: int, weights_version: int, blocks: bytes) -> None:
+        self.block_size = block_size
+        self.weights_version = weights_version
+        self.blocks = blocks
+        self._keys = {blocks[at : at + self.KEY] for at in range(0, len(blocks), self.KEY)}
+
+    def keys(self, prompt: Sequence[int], cache_salt: str = "") -> list[bytes]:
+        """Return the keys of the full blocks of a prompt without an adapter."""
+        previous = root_hash(self.weights_version, None, cache_salt)
+        found = []
+        for start in range(0, len(prompt) - self.block_size + 1, self.block_size):
+            previous = block_hash(previous, prompt[start : start + self.block_size])
+            found.append(previous[: self.KEY])
+        return found
+
+    def count(self, prompt: Sequence[int], cache_salt: str = "") -> int:
+        """Return how many blocks of a prompt are cached."""
+        return sum(1 for _ in itertools.takewhile(self._keys.__contains__, self.keys(prompt, cache_salt)))
 
 
 class BlockPool:
@@ -97,6 +134,10 @@ class BlockPool:
         if content not in self._blocks_by_hash and self._hashes[block] is None:
             self._blocks_by_hash[content] = block
             self._hashes[block] = content
+
+    def latest_hashes(self, count: int) -> list[bytes]:
+        """Return the hashes of cached blocks, at most this many of those that were registered last."""
+        return list(itertools.islice(reversed(self._blocks_by_hash), count))
 
     def forget_all(self) -> None:
         """Forget all cached prefixes. Blocks stay with their holders."""

@@ -14,6 +14,7 @@ from skate.llm._engine.layer_ops import LayerOps, Norm, TorchLayerOps, activate
 from skate.llm._engine.linear import MakeHead, MakeLinear
 from skate.llm._engine.model_config import FULL, ModelConfig
 from skate.llm._engine.rope import rotation_table
+from skate.llm._engine.weights import weights_digest
 
 _EXAMPLE = 16  # tokens that show which inputs of the head are large
 
@@ -67,6 +68,9 @@ class Decoder:
         self.config = config
         self.device = device
         self.dtype = dtype
+        self.digest = weights_digest(
+            weights.items(), config
+        )  # equal for equal weights, also in other processes
         self._ops: LayerOps = TorchLayerOps() if ops is None else ops
         load = _WeightReader(config, weights, make_linear, device, dtype)
         self._embeddings = load.tensor("model.embed_tokens.weight", (config.vocab_size, config.hidden_size))

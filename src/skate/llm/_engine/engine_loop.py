@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -21,15 +21,19 @@ from skate.llm._engine.api import (
     FinishReason,
     GenerationOutput,
     GenerationRequest,
+    KVLayout,
+    KVTransferError,
+    PrefilledPrompt,
     RequestTiming,
     TokenLogprob,
 )
 from skate.llm._engine.detokenizer import Detokenizer
+from skate.llm._engine.kv_transfer import check_layout
 from skate.llm._engine.model import Model
 from skate.llm._engine.runner import LaunchedStep
 from skate.llm._engine.sampler import RequestSampler
 from skate.llm._engine.scheduler import Sequence as TokenSequence
-from skate.llm._engine.scheduler import Step
+from skate.llm._engine.scheduler import SequenceState, Step
 
 _log = logging.getLogger("skate.llm")
 _T = TypeVar("_T")
@@ -69,8 +73,14 @@ class ActiveRequest:
 
     Args:
         loop: The event loop that reads `pieces`.
+        seed: The seed of the sampler.
+        exports: Whether the request ends with its first token, and then has `exported`.
+        prefilled: The keys and values that another engine has computed, until they are imported.
+        before: Where the time went until another engine had computed the first token.
+        layout: What the keys and values depend on, since `started`.
         started: When a step first computed a part of its prompt.
         first_token: When its first token was sampled.
+        first_logprob: The log-probabilities of that token, if the request exports it.
     """
 
     request: GenerationRequest
@@ -80,10 +90,22 @@ class ActiveRequest:
     stop_tokens: frozenset[int]
     adapter: Adapter | None
     loop: asyncio.AbstractEventLoop
+    seed: int = 0
+    exports: bool = False
+    prefilled: PrefilledPrompt | None = None
+    exported: PrefilledPrompt | None = None
+    before: RequestTiming | None = None
+    layout: KVLayout | None = None
     pieces: Pieces = field(default_factory=Pieces)
     arrived: float = field(default_factory=time.perf_counter)
     started: float | None = None
     first_token: float | None = None
+    first_logprob: TokenLogprob | None = None
+
+    @property
+    def adapter_digest(self) -> str | None:
+        """The digest of the adapter, if there is one."""
+        return None if self.adapter is None else self.adapter.digest
 
 
 class EngineLoop:
@@ -221,6 +243,13 @@ class EngineLoop:
         for request in requests:
             if request.started is None:
                 request.started = now
+                request.layout = self._model.layout
+        for each in step.imports:
+            importing = self._requests[each.sequence]
+            assert importing.prefilled is not None
+            self._model.run_import(each, importing.prefilled.keys_values)
+        for request in requests:
+            request.prefilled = None  # frees the memory of what was imported, cached or has to be computed
         self._launched.append((step, requests, self._model.runner.launch(step, requests)))
 
     def _finish_steps(self) -> None:
@@ -241,7 +270,11 @@ class EngineLoop:
         logprobs = {sampling[index].sequence: logprob for index, logprob in sampled.logprobs.items()}
         for sequence, token in self._model.scheduler.commit(step, sampled.tokens):
             request = self._requests[sequence]
-            pieces.append((request, self._accept(request, token, logprobs.get(sequence))))
+            piece = (self._export if request.exports else self._accept)(
+                request, token, logprobs.get(sequence)
+            )
+            if piece is not None:
+                pieces.append((request, piece))
         for request in _deliver(pieces):
             self._drop(request)
 
@@ -270,6 +303,40 @@ class EngineLoop:
             request, text, reason, tokens=(token,), logprobs=logprobs, stop_reason=stop_string or stop_token
         )
 
+    def _export(self, request: ActiveRequest, token: int, logprob: TokenLogprob | None) -> Piece | None:
+        """End a request that exports its prompt, and return its last piece, or None if it goes on."""
+        sequence = request.sequence
+        if request.first_token is None:
+            request.first_token, request.first_logprob = time.perf_counter(), logprob
+            if token not in request.stop_tokens:
+                request.sampler.accept(token)
+        if sequence.state is not SequenceState.RUNNING:
+            return None  # preempted while the token was in flight: the prompt is computed again
+        if request.layout != self._model.layout:
+            self._forget(request)
+            return KVTransferError(
+                "the weights were replaced while the prompt was computed; prefill it again"
+            )
+        assert request.started is not None
+        assert request.layout is not None
+        request.exported = PrefilledPrompt(
+            prompt=tuple(sequence.tokens[: sequence.prompt_length]),
+            token=sequence.tokens[sequence.prompt_length],
+            logprob=request.first_logprob,
+            seed=request.seed,
+            layout=request.layout,
+            adapter=request.adapter_digest,
+            keys_values=self._model.export(sequence),
+            cached_tokens=sequence.cached_tokens or 0,
+            timing=RequestTiming(
+                queue=request.started - request.arrived,
+                prefill=request.first_token - request.started,
+                decode=0.0,
+            ),
+            finished=time.time() - (time.perf_counter() - request.first_token),
+        )
+        return self._last_piece(request, "", FinishReason.LENGTH, tokens=(token,))
+
     def _last_piece(
         self,
         request: ActiveRequest,
@@ -282,9 +349,6 @@ class EngineLoop:
     ) -> GenerationOutput:
         """Forget a request, and return the piece that ends it."""
         self._forget(request)
-        now = time.perf_counter()
-        started = request.started or now
-        first_token = request.first_token or now
         return GenerationOutput(
             text=text,
             tokens=tokens,
@@ -293,9 +357,7 @@ class EngineLoop:
             stop_reason=stop_reason,
             prompt_tokens=request.sequence.prompt_length,
             cached_tokens=request.sequence.cached_tokens or 0,
-            timing=RequestTiming(
-                queue=started - request.arrived, prefill=first_token - started, decode=now - first_token
-            ),
+            timing=_timing(request),
         )
 
     def _add(self, request: ActiveRequest) -> None:
@@ -305,9 +367,27 @@ class EngineLoop:
         elif request_id in self._by_id:
             _deliver([(request, ValueError(f"a request with the id {request_id!r} is running already"))])
         else:
+            prefilled = request.prefilled
+            try:
+                if prefilled is not None:
+                    check_layout(prefilled, self._model.layout, request.adapter_digest)
+            except KVTransferError as error:
+                _deliver([(request, error)])
+                return
             self._requests[request.sequence] = request
             self._by_id[request_id] = request
             self._model.scheduler.add(request.sequence)
+            if prefilled is not None:
+                self._accept_first(request, prefilled)
+
+    def _accept_first(self, request: ActiveRequest, prefilled: PrefilledPrompt) -> None:
+        """Deliver the token that another engine has sampled, without waiting for the request's turn."""
+        request.before = replace(
+            prefilled.timing, transfer=prefilled.timing.transfer + max(0.0, time.time() - prefilled.finished)
+        )
+        logprob = prefilled.logprob if request.request.params.logprobs is not None else None
+        for lost in _deliver([(request, self._accept(request, prefilled.token, logprob))]):
+            self._drop(lost)
 
     def _drop(self, request: ActiveRequest) -> None:
         if request.sequence in self._requests:
@@ -329,6 +409,17 @@ class EngineLoop:
         error = EngineDeadError(f"the engine has failed: {self.failure!r}")
         error.__cause__ = self.failure
         return error
+
+
+def _timing(request: ActiveRequest) -> RequestTiming:
+    """Return where the time of a request went until now."""
+    now = time.perf_counter()
+    started = request.started or now
+    queue, before = started - request.arrived, request.before
+    if before is not None:
+        return replace(before, queue=before.queue + queue, decode=now - started)
+    first_token = request.first_token or now
+    return RequestTiming(queue=queue, prefill=first_token - started, decode=now - first_token)
 
 
 def _deliver(pieces: Sequence[tuple[ActiveRequest, Piece]]) -> list[ActiveRequest]:

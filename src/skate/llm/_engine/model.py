@@ -9,11 +9,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import psutil
 import torch
 
 from skate._base.suggestions import did_you_mean
 from skate.llm._engine.adapters import Adapter, load_adapter
+from skate.llm._engine.api import KVLayout
 from skate.llm._engine.attention import KVCache
 from skate.llm._engine.blocks import BlockPool
 from skate.llm._engine.decoder import Decoder
@@ -30,14 +32,17 @@ from skate.llm._engine.linear import (
 )
 from skate.llm._engine.model_config import ModelConfig, read_model_config
 from skate.llm._engine.model_files import ModelFiles
+from skate.llm._engine.profiler import check_profiler_config
 from skate.llm._engine.runner import CpuRunner, Runner
-from skate.llm._engine.scheduler import Scheduler
+from skate.llm._engine.scheduler import Import, Scheduler
+from skate.llm._engine.scheduler import Sequence as TokenSequence
 from skate.llm._engine.weights import llama_names
 
 _log = logging.getLogger("skate.llm")
 # Arguments of vLLM's engine. The first must be 1 here; the others have no effect.
 _SINGLE = ("tensor_parallel_size", "pipeline_parallel_size")
 _WITHOUT_EFFECT = (
+    "kv_transfer_config",  # prompts are transferred through the object store
     "data_parallel_size",  # is the number of replicas
     "disable_log_requests",
     "disable_log_stats",
@@ -75,6 +80,7 @@ class TorchEngineConfig:
             most half of the free memory on a CPU, or what `gpu_memory_utilization` leaves on a GPU.
         gpu_memory_utilization: The share of a GPU's memory that the engine may use.
         enforce_eager: Whether to run without CUDA graphs, which saves memory but is slower.
+        profiler_config: Where to write traces, as vLLM's: `{"profiler": "torch", "torch_profiler_dir": "/tmp/traces"}`.
         num_threads: The number of threads that compute a step; None uses one for each CPU that the process may use.
 
     Raises:
@@ -92,6 +98,7 @@ class TorchEngineConfig:
     kv_cache_memory_bytes: int | None = None
     gpu_memory_utilization: float = 0.9
     enforce_eager: bool = False
+    profiler_config: Mapping[str, Any] | None = None
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
@@ -109,6 +116,8 @@ class TorchEngineConfig:
             raise ValueError(
                 f"gpu_memory_utilization must be above 0 and at most 1, got {self.gpu_memory_utilization}"
             )
+        if self.profiler_config is not None:
+            check_profiler_config(self.profiler_config)
         if None not in (self.max_num_batched_tokens, self.max_num_seqs):
             self.step_limits("cpu")
 
@@ -168,7 +177,9 @@ class Model:
         self._files = files
         self._max_sequences, max_step_tokens = settings.step_limits(self.device.type)
         self._longest = _longest_sequence(self.config, settings)
-        self._decoder: Decoder | None = self.make_decoder(files.tensors())
+        decoder = self.make_decoder(files.tensors())
+        self._decoder: Decoder | None = decoder
+        self._layout = self._layout_of(decoder)
         self.max_model_len, self._blocks = self._size_cache()
         self._cache: KVCache | None = self._make_cache()
         self._runner: Runner | None = None
@@ -185,6 +196,11 @@ class Model:
         if self._runner is None:
             self._runner = self._make_runner()
         return self._runner
+
+    @property
+    def layout(self) -> KVLayout:
+        """What keys and values depend on. While the weights are unloaded, it is that of the previous ones."""
+        return self._layout
 
     @property
     def runs_ahead(self) -> bool:
@@ -227,6 +243,18 @@ class Model:
         self._decoder = decoder
         self._runner = None
         self.scheduler.forget_prefixes()
+        self._set_layout(decoder)
+
+    def export(self, sequence: TokenSequence) -> np.ndarray[Any, Any]:
+        """Return a copy of the keys and values of the prompt of a sequence that has computed them."""
+        assert self._cache is not None
+        return self._cache.read(sequence.blocks, sequence.prompt_length)
+
+    def run_import(self, each: Import, keys_values: np.ndarray[Any, Any]) -> None:
+        """Write the planned part of the keys and values of a prompt into the cache."""
+        assert self._cache is not None
+        part = keys_values[:, :, each.start : each.start + each.count]
+        self._cache.write(each.sequence.blocks, each.start, part)
 
     def add_adapter(self, name: str, folder: Path) -> None:
         """Load a LoRA adapter, or replace the one of the same name for later requests."""
@@ -247,8 +275,27 @@ class Model:
         """Load what `unload` has freed; weights are read from the model's files."""
         if self._decoder is None:
             self._decoder = self.make_decoder(self._files.tensors())
+            self._set_layout(self._decoder)
         if self._cache is None:
             self._cache = self._make_cache()
+
+    def _set_layout(self, decoder: Decoder) -> None:
+        layout = self._layout_of(decoder)
+        if layout != self._layout:  # prompts that other engines have computed with the previous weights
+            self.scheduler.forget_imports()
+        self._layout = layout
+
+    def _layout_of(self, decoder: Decoder) -> KVLayout:
+        config = self.config
+        return KVLayout(
+            model_type=config.model_type,
+            layers=config.num_layers,
+            heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            dtype=str(self.dtype).removeprefix("torch."),
+            matrix_type=self.matrix_type,
+            weights=decoder.digest,
+        )
 
     def _make_runner(self) -> Runner:
         assert self._decoder is not None

@@ -139,6 +139,8 @@ class CpuRunner:
             PagedAttention(self._decoder.config, self._cache, rows),
             adapted_rows(step, adapters),
         )
+        if not last:  # parts of prompts only: kernels for weights of 4 bits do not take zero rows
+            return torch.empty(0, self._decoder.config.vocab_size)
         return self._decoder.logits(hidden[torch.tensor(last, dtype=torch.int64)])
 
     @torch.inference_mode()

@@ -32,6 +32,8 @@ class Sequence:
         root: The first hash of its chain of block hashes. Sequences with different roots share no block.
         order: A priority and a sequence number. Sequences with a lower order start first and are preempted last.
         needs_last_token: Whether a token can be sampled only when the previous one is known, as with a grammar.
+        first_token: The first sampled token, if another engine has computed the prompt. When the sequence starts, the
+            keys and values of the prompt are imported instead of computed.
     """
 
     __slots__ = (
@@ -40,6 +42,7 @@ class Sequence:
         "computed",
         "epoch",
         "hashes",
+        "importable",
         "in_flight",
         "max_tokens",
         "needs_last_token",
@@ -60,9 +63,14 @@ class Sequence:
         root: bytes = b"",
         order: tuple[int, int] = (0, 0),
         needs_last_token: bool = False,
+        first_token: int | None = None,
     ) -> None:
         self.tokens = list(prompt)
         self.prompt_length = len(self.tokens)
+        self.importable = 0  # tokens of the prompt to import; 0 after that
+        if first_token is not None:
+            self.tokens.append(first_token)
+            self.importable = self.prompt_length
         self.max_tokens = max_tokens
         self.root = root
         self.order = order
@@ -113,10 +121,26 @@ class ScheduledSequence:
 
 
 @dataclass(frozen=True, slots=True)
+class Import:
+    """Keys and values to write into the blocks of a sequence before a step is computed.
+
+    Args:
+        sequence: The sequence.
+        start: The position of the first token.
+        count: The number of tokens.
+    """
+
+    sequence: Sequence
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """The work of one forward pass."""
+    """The work of one forward pass, and the imports that precede it."""
 
     rows: tuple[ScheduledSequence, ...]
+    imports: tuple[Import, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -125,11 +149,12 @@ class Step:
 
 
 class _Draft:
-    """A step under construction: the number of tokens of each sequence, and how many more fit."""
+    """A step under construction: the number of tokens of each sequence, how many more fit, and the imports."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.counts: dict[Sequence, int] = {}
+        self.imports: list[Import] = []
 
     def add(self, sequence: Sequence, count: int) -> None:
         self.counts[sequence] = count
@@ -200,7 +225,8 @@ class Scheduler:
             self._start_waiting(planned)
         if not planned.counts:
             return None
-        return Step(tuple(self._launch(sequence, count) for sequence, count in planned.counts.items()))
+        rows = tuple(self._launch(sequence, count) for sequence, count in planned.counts.items())
+        return Step(rows, tuple(planned.imports))
 
     def commit(self, step: Step, sampled: SequenceOf[int]) -> list[tuple[Sequence, int]]:
         """Apply the results of a step.
@@ -233,6 +259,11 @@ class Scheduler:
         for sequence in self.running:
             sequence.registered = len(sequence.tokens)  # so that no further block is registered
             self._end_computing(sequence)
+
+    def forget_imports(self) -> None:
+        """Compute the prompts of waiting sequences instead of importing them, because the weights have changed."""
+        for sequence in self.waiting:
+            sequence.importable = 0
 
     def _may_continue(self, sequence: Sequence) -> bool:
         if sequence.generated + sequence.in_flight >= sequence.max_tokens:
@@ -286,6 +317,8 @@ class Scheduler:
                 continue
             if not self._start(sequence):
                 return  # later sequences do not overtake it
+            if sequence.importable:
+                planned.imports += self._import(sequence)
             self._reserve(sequence, min(sequence.length - sequence.computed, planned.budget), planned)
 
     def _prefix_is_being_computed(self, sequence: Sequence) -> bool:
@@ -316,6 +349,17 @@ class Scheduler:
             for each in sequence.hashes[len(cached) :]:
                 self._computing.setdefault(each, sequence)
         return True
+
+    def _import(self, sequence: Sequence) -> list[Import]:
+        """Allocate blocks for the part of a prompt that is imported: what is not cached. `_start` made sure of them."""
+        start, end = sequence.computed, sequence.importable
+        sequence.importable = 0  # after a preemption, its tokens are computed
+        while len(sequence.blocks) * self.pool.block_size < end:
+            block = self.pool.allocate(after=sequence.blocks[-1] if sequence.blocks else None)
+            assert block is not None
+            sequence.blocks.append(block)
+        sequence.computed = end
+        return [Import(sequence, start, end - start)] if start < end else []
 
     def _shareable_hashes(self, sequence: Sequence) -> list[bytes]:
         """Return the hashes of the blocks that another sequence may have computed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import random
 import threading
@@ -14,20 +15,32 @@ from typing import Any
 
 import torch
 
+from skate._base.suggestions import did_you_mean
 from skate.llm._engine.adapters import Adapter
-from skate.llm._engine.api import EngineDeadError, GenerationOutput, GenerationRequest, Tokenizer
-from skate.llm._engine.blocks import root_hash
+from skate.llm._engine.api import (
+    EngineDeadError,
+    GenerationOutput,
+    GenerationRequest,
+    KVTransferError,
+    PrefilledPrompt,
+    Tokenizer,
+)
+from skate.llm._engine.blocks import CachedPrefixes, root_hash
 from skate.llm._engine.detokenizer import Detokenizer
 from skate.llm._engine.engine_loop import ActiveRequest, EngineLoop
 from skate.llm._engine.grammar import GrammarCompiler, GrammarMask
+from skate.llm._engine.kv_transfer import check_prompt_of
 from skate.llm._engine.model import Model, TorchEngineConfig
 from skate.llm._engine.model_files import open_model
+from skate.llm._engine.profiler import Profiler
 from skate.llm._engine.request_checks import check_prompt, check_tokens, find_adapter
 from skate.llm._engine.sampler import RequestSampler
 from skate.llm._engine.scheduler import Sequence as TokenSequence
 from skate.llm._engine.tokenizer import TextTokenizer
 
 _log = logging.getLogger("skate.llm")
+_NOT_CALLED = ("load", "generate", "collective_rpc")  # by `collective_rpc`: they make or run engines
+_REPORTED_BLOCKS = 4096  # of the prefix cache: 32 KiB
 
 
 class TorchEngine:
@@ -50,6 +63,7 @@ class TorchEngine:
         self.weights_version = 0
         self._model = model
         self._stall_timeout = stall_timeout
+        self._profiler = Profiler(model.settings.profiler_config)
         self._arrivals = 0
         self._grammars: GrammarCompiler | None = None
         self._grammars_lock = threading.Lock()
@@ -103,6 +117,7 @@ class TorchEngine:
         """
         self._check_alive()
         active = await self._prepare(request)
+        del request  # so that the keys and values of a prefilled prompt are freed when they are imported
         self._loop.submit(active)
         pieces = active.pieces
         has_ended = False
@@ -116,6 +131,31 @@ class TorchEngine:
         finally:
             if not has_ended:
                 self._loop.submit_abort(active)
+
+    async def prefill(self, request: GenerationRequest) -> PrefilledPrompt:
+        """Compute a prompt and the first token, for another engine to continue. Cancelling the call aborts the request.
+
+        The keys and values are copied to the host's memory. The blocks of the prompt stay in the prefix cache.
+
+        Raises:
+            ValueError: If the request can never run; the engine and its other requests are not affected.
+            KVTransferError: If the weights were replaced meanwhile, or the request was aborted.
+            EngineDeadError: If the engine has failed.
+        """
+        self._check_alive()
+        active = await self._prepare(replace(request, prefilled=None), exports=True)
+        self._loop.submit(active)
+        piece: GenerationOutput | BaseException | None = None
+        try:
+            piece = await active.pieces.get()
+        finally:
+            if piece is None:
+                self._loop.submit_abort(active)
+        if isinstance(piece, BaseException):
+            raise piece
+        if active.exported is None:
+            raise KVTransferError("the request was aborted before its prompt was computed; prefill it again")
+        return active.exported
 
     async def abort(self, request_id: str) -> None:
         """End a request; its last piece has the finish reason `ABORT`."""
@@ -142,6 +182,17 @@ class TorchEngine:
         """Forget cached prefixes."""
         self._check_alive()
         await self._loop.call(self._model.scheduler.forget_prefixes)
+
+    async def cached_prefixes(self) -> CachedPrefixes:
+        """Return the prefixes of prompts without an adapter that are cached: those of the last 4,096 blocks."""
+        self._check_alive()
+        pool = self._model.scheduler.pool
+        hashes = await self._loop.call(lambda: pool.latest_hashes(_REPORTED_BLOCKS))
+        return CachedPrefixes(
+            block_size=pool.block_size,
+            weights_version=self.weights_version,
+            blocks=b"".join(each[: CachedPrefixes.KEY] for each in hashes),
+        )
 
     async def update_weights(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> int:
         """Replace every weight, between two steps, and return the new `weights_version`.
@@ -174,6 +225,53 @@ class TorchEngine:
         """
         self._find_adapter(name)
         del self._model.adapters[name]
+
+    async def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Call a method of the worker, and return the result in a list. The only worker is the engine itself.
+
+        Args:
+            method: The name of a public method of this class, such as `"update_weights"`.
+            timeout: The timeout in seconds; None for no limit.
+            args: The arguments.
+            kwargs: The keyword arguments.
+
+        Raises:
+            ValueError: If there is no such method.
+            TimeoutError: If the method does not end in time.
+        """
+        names = [name for name in dir(type(self)) if not name.startswith("_") and name not in _NOT_CALLED]
+        if method not in names:
+            raise ValueError(
+                f"the worker of the torch engine has no method {method!r}.{did_you_mean(method, names)}"
+            )
+        async with asyncio.timeout(timeout):
+            result = getattr(self, method)(*args, **(kwargs or {}))
+            return [await result if inspect.isawaitable(result) else result]
+
+    async def start_profile(self) -> None:
+        """Start to record what the thread of the engine computes, with torch's profiler.
+
+        Raises:
+            ValueError: If the engine was loaded without `profiler_config`, or records already.
+        """
+        self._check_alive()
+        await self._loop.call(self._profiler.start)
+
+    async def stop_profile(self) -> None:
+        """Stop recording, and write a trace to the folder that `profiler_config` names.
+
+        Raises:
+            ValueError: If nothing is recorded.
+        """
+        self._check_alive()
+        path = await self._loop.call(self._profiler.stop)
+        _log.info("the trace of the engine is in %s", path)
 
     async def pause(self) -> None:
         """Stop running steps until `resume` is called. Requests are kept."""
@@ -210,9 +308,12 @@ class TorchEngine:
         if not self._loop.is_alive:
             raise EngineDeadError("the engine is closed")
 
-    async def _prepare(self, request: GenerationRequest) -> ActiveRequest:
-        """Check a request, and prepare it to run."""
-        params = request.params
+    async def _prepare(self, request: GenerationRequest, *, exports: bool = False) -> ActiveRequest:
+        """Check a request, and prepare it to run, or to compute its prompt for another engine."""
+        params, prefilled = request.params, request.prefilled
+        if prefilled is not None:
+            check_prompt_of(prefilled, request.prompt, params)
+            request = replace(request, prefilled=None)
         self._check_prompt(request.prompt, room=self.max_model_len - 1)
         check_tokens("logit_bias", params.logit_bias, vocab_size=self._model.config.vocab_size)
         adapter = None if request.adapter is None else self._find_adapter(request.adapter)
@@ -220,9 +321,12 @@ class TorchEngine:
         eos = () if params.ignore_eos else self.tokenizer.eos_token_ids
         stop_tokens = frozenset((*eos, *params.stop_token_ids))
         mask = None if params.grammar is None else await asyncio.to_thread(self._compile_grammar, request)
+        seed = params.seed
+        if seed is None:
+            seed = random.getrandbits(64) if prefilled is None else prefilled.seed
         sampler = RequestSampler(
             params,
-            seed=random.getrandbits(64) if params.seed is None else params.seed,
+            seed=seed,
             prompt=request.prompt,
             stop_tokens=sorted(stop_tokens),
             mask=mask,
@@ -230,13 +334,17 @@ class TorchEngine:
         self._arrivals += 1
         sequence = TokenSequence(
             request.prompt,
-            max_tokens=min(params.max_tokens or room, room),
+            # A prompt that is preempted after its token was sampled is computed again, and samples a second token.
+            max_tokens=2 if exports else min(params.max_tokens or room, room),
             root=root_hash(
                 self.weights_version, None if adapter is None else adapter.number, request.cache_salt
             ),
             order=(request.priority, self._arrivals),
-            needs_last_token=sampler.needs_host or not self._model.runs_ahead,
+            needs_last_token=exports or sampler.needs_host or not self._model.runs_ahead,
+            first_token=None if prefilled is None else prefilled.token,
         )
+        if prefilled is not None:
+            sequence.cached_tokens = prefilled.cached_tokens
         detokenizer = Detokenizer(
             self._model.tokenizer,
             stop=params.stop,
@@ -251,6 +359,9 @@ class TorchEngine:
             stop_tokens=stop_tokens,
             adapter=adapter,
             loop=asyncio.get_running_loop(),
+            seed=seed,
+            exports=exports,
+            prefilled=prefilled,
         )
 
     def _check_prompt(self, prompt: Sequence[int], *, room: int) -> None:

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from skate.llm._engine.adapters import check_adapter
-from skate.llm._engine.api import EngineDeadError, GenerationOutput, GenerationRequest, Tokenizer
+from skate.llm._engine.api import (
+    EngineDeadError,
+    GenerationOutput,
+    GenerationRequest,
+    KVTransferError,
+    Tokenizer,
+)
 from skate.llm._engine.model_files import is_gguf, open_tokenizer, read_weight_shapes
 from skate.llm._engine.request_checks import check_prompt, check_tokens, find_adapter
 from skate.llm._engine.vllm_mapping import VLLM, OutputReader, engine_arguments, sampling_params
@@ -149,6 +155,11 @@ class VLLMEngine:
             EngineDeadError: If the engine has failed.
         """
         self._check_alive()
+        if request.prefilled is not None:
+            raise KVTransferError(
+                "vLLM cannot continue a prompt that another engine has prefilled; leave `prefilled` out, or use "
+                "engine='torch'"
+            )
         check_prompt(request.prompt, room=self.max_model_len - 1, vocab_size=self._vocab_size)
         check_tokens("logit_bias", request.params.logit_bias, vocab_size=self._vocab_size)
         try:
@@ -273,6 +284,35 @@ class VLLMEngine:
         adapter = find_adapter(self._adapters, name)
         del self._adapters[name]
         await self._call(lambda: self._engine.remove_lora(adapter.lora_int_id))
+
+    async def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> list[Any]:
+        """Call a method of every worker of vLLM, and return the results.
+
+        Args:
+            method: The name of a method of vLLM's workers, or of the class that `worker_extension_cls` names.
+            timeout: The timeout in seconds; None for no limit.
+            args: The arguments.
+            kwargs: The keyword arguments.
+        """
+        given = dict(kwargs or {})
+        results = await self._call(
+            lambda: self._engine.collective_rpc(method, timeout=timeout, args=args, kwargs=given)
+        )
+        return list(results)
+
+    async def start_profile(self) -> None:
+        """Start to record what vLLM computes. It needs vLLM's `profiler_config`."""
+        await self._call(lambda: self._engine.start_profile())
+
+    async def stop_profile(self) -> None:
+        """Stop recording. vLLM writes a trace to the folder of its `profiler_config`."""
+        await self._call(lambda: self._engine.stop_profile())
 
     async def pause(self) -> None:
         """Stop running steps until `resume` is called. Requests are kept."""

@@ -1,11 +1,15 @@
-"""Rename the tensors of a checkpoint to the names in Llama's checkpoints."""
+"""The tensors of a checkpoint: their names as in Llama's checkpoints, and a digest that identifies them."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 import torch
+
+_SAMPLED = 64  # numbers of a tensor that its digest covers
 
 # The names of modules in GPT-2's checkpoints, and in Llama's. GPT-2's matrices are stored as (in, out).
 _GPT2_LAYER = {
@@ -49,3 +53,22 @@ def _rename_gpt2(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.T
             yield f"{prefix}.self_attn.{part}_proj.{kind}", chunk
     elif module in _GPT2_LAYER:
         yield f"{prefix}.{_GPT2_LAYER[module]}.{kind}", tensor
+
+
+def weights_digest(tensors: Iterable[tuple[str, torch.Tensor]], *settings: object) -> str:
+    """Return a digest of tensors and settings that distinguishes weights, also between processes.
+
+    It covers the name, the shape and some evenly spaced numbers of each tensor, because reading all numbers would take
+    longer than loading a model.
+
+    >>> weights_digest([("a", torch.zeros(2))]) == weights_digest([("a", torch.ones(2))])
+    False
+    """
+    digest = hashlib.sha256(repr(settings).encode())
+    for name, tensor in sorted(tensors, key=itemgetter(0)):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        if tensor.numel():
+            places = torch.linspace(0, tensor.numel() - 1, min(_SAMPLED, tensor.numel()), dtype=torch.float64)
+            chosen = tensor.detach()[torch.unravel_index(places.long().to(tensor.device), tensor.shape)]
+            digest.update(chosen.to("cpu", torch.float32).numpy().tobytes())
+    return digest.hexdigest()[:32]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, Self
+
+from pydantic import model_validator
 
 from skate import serve
 from skate.air import _arguments as arguments
@@ -17,6 +19,8 @@ from skate.serve.llm._builders import (
 )
 from skate.serve.llm._config import LLMConfig
 from skate.serve.llm._ingress.ingress import OpenAiIngress
+from skate.serve.llm._protocol.service import to_model_metadata
+from skate.serve.llm._server.disaggregation import PDDecodeServer, PDPrefillServer
 from skate.serve.llm._server.llm_server import LLMServer
 
 __all__ = [
@@ -30,11 +34,6 @@ __all__ = [
     "build_dp_openai_app",
     "build_pd_openai_app",
 ]
-
-_NO_TRANSFER = (
-    "Prefill and decode can only be split between engines that transfer their KV caches, and no engine here does. Use "
-    "build_openai_app: the engine interleaves chunks of prefill with decode."
-)
 
 
 class DPServer(LLMServer):
@@ -69,25 +68,12 @@ class DPServer(LLMServer):
         return {**super().get_deployment_options(llm_config), "num_replicas": size}
 
 
-class _KVTransferServer(LLMServer):
-    """A server that needs an engine that transfers its KV cache."""
-
-    @classmethod
-    def get_deployment_options(cls, llm_config: LLMConfig) -> NoReturn:
-        """Raise NotImplementedError, because no engine transfers its KV cache.
-
-        Args:
-            llm_config: The configuration of the model.
-        """
-        raise NotImplementedError(_NO_TRANSFER)
+class _DPPDPrefillServer(PDPrefillServer, DPServer):
+    """A deployment that computes prompts, with one replica for each data-parallel rank."""
 
 
-class PDDecodeServer(_KVTransferServer):
-    """Ray's server that decodes prompts which another server has prefilled. It is not supported."""
-
-
-class PDPrefillServer(_KVTransferServer):
-    """Ray's server that prefills prompts for another server to decode. It is not supported."""
+class _DPPDDecodeServer(PDDecodeServer, DPServer):
+    """A deployment that continues prompts, with one replica for each data-parallel rank."""
 
 
 class DPOpenAiServingArgs(IngressArgs):
@@ -110,10 +96,30 @@ class PDServingArgs(IngressArgs):
         decode_config: The model's configuration for decode.
         ingress_cls_config: The class of the ingress and its additional arguments.
         ingress_deployment_config: Options of `serve.deployment` for the ingress.
+
+    Raises:
+        ValueError: If a field is invalid, or the configurations are of different models.
     """
 
     prefill_config: LLMConfigOrFile
     decode_config: LLMConfigOrFile
+
+    @model_validator(mode="after")
+    def _check_models(self) -> Self:
+        prefill, decode = self.prefill_config, self.decode_config
+        if prefill.model_id != decode.model_id:
+            raise ValueError(
+                f"`prefill_config` has the `model_id` {prefill.model_id!r} and `decode_config` has "
+                f"{decode.model_id!r}: both must serve the same model."
+            )
+        for name, default in (("dtype", "auto"), ("quantization", None)):
+            theirs, ours = (each.engine_kwargs.get(name, default) for each in (prefill, decode))
+            if theirs != ours:
+                raise ValueError(
+                    f"engine_kwargs[{name!r}] is {theirs!r} in `prefill_config` and {ours!r} in `decode_config`: "
+                    "engines exchange keys and values only if they compute them alike."
+                )
+        return self
 
 
 def build_dp_deployment(
@@ -161,17 +167,54 @@ def build_dp_openai_app(dp_serving_args: DPOpenAiServingArgs | Mapping[str, Any]
 
 
 def build_pd_openai_app(pd_serving_args: PDServingArgs | Mapping[str, Any]) -> serve.Application:
-    """Raise NotImplementedError: to split prefill and decode, engines must transfer KV caches, and none does.
+    """Build an application that computes prompts in one deployment and continues them in another, over OpenAI's API.
+
+    Long prompts then do not slow down the streams of other requests, and both deployments scale on their own. The
+    deployments are named `Prefill:…` and `Decode:…`. In a Serve configuration file, set `import_path` to
+    `skate.serve.llm:build_pd_openai_app` and `args` to the fields of `PDServingArgs`.
 
     Args:
         pd_serving_args: The configuration, or a dictionary of its fields.
 
+    Returns:
+        The application.
+
     Raises:
         ValueError: If the configuration is invalid.
-        NotImplementedError: Otherwise.
+        NotImplementedError: If a configuration chooses vLLM.
+
+    Example:
+        >>> from skate.serve.llm import build_pd_openai_app
+        >>> model = {"model_loading_config": {"model_id": "tiny"}, "accelerator_config": {"kind": "cpu"}}
+        >>> app = build_pd_openai_app({
+        ...     "prefill_config": {**model, "deployment_config": {"num_replicas": 2}},
+        ...     "decode_config": model,
+        ... })
     """
-    PDServingArgs.model_validate(pd_serving_args)
-    raise NotImplementedError(_NO_TRANSFER)
+    args = PDServingArgs.model_validate(pd_serving_args)
+    prefill = _build_split(args.prefill_config, "Prefill:", PDPrefillServer, _DPPDPrefillServer)
+    scales_to_zero = to_model_metadata("", args.prefill_config).scales_to_zero
+    decode = _build_split(
+        args.decode_config,
+        "Decode:",
+        PDDecodeServer,
+        _DPPDDecodeServer,
+        prefill_server=prefill,
+        _prefill_scales_to_zero=scales_to_zero,
+    )
+    return build_ingress({args.decode_config.model_id: decode}, [args.decode_config], args)
+
+
+def _build_split(
+    config: LLMConfig, prefix: str, server: type[LLMServer], dp_server: type[LLMServer], **bind_kwargs: Any
+) -> serve.Application:
+    """Build one of the two deployments."""
+    chosen = config.server_cls
+    if chosen is None:
+        chosen = dp_server if config.engine_kwargs.get("data_parallel_size", 1) != 1 else server
+    elif not (isinstance(chosen, type) and issubclass(chosen, server)):
+        raise ValueError(f"`server_cls` must be a subclass of {server.__name__}, got {chosen!r}.")
+    return build_llm_deployment(config, name_prefix=prefix, bind_kwargs=bind_kwargs, deployment_cls=chosen)
 
 
 class LLMRouter(OpenAiIngress):

@@ -1,12 +1,17 @@
-"""An index of the prompt prefixes that each replica has seen."""
+"""The prefixes of prompts that each replica has seen or cached."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["PrefixIndex"]
+from skate.llm import CachedPrefixes
+
+__all__ = ["KnownCache", "PrefixIndex", "PromptTokens"]
 
 BLOCK = 64  # characters
 
@@ -75,6 +80,42 @@ class PrefixIndex:
                 del self._blocks[key]
         for replica in gone:
             del self._sizes[replica]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTokens:
+    """The tokens of a request, and what determines with which others it shares prefixes."""
+
+    tokens: Sequence[int]
+    salt: str
+    adapter: str
+
+
+class KnownCache:
+    """The prefixes that a replica has reported, and those of the prompts that it was sent since then."""
+
+    def __init__(self, stats: dict[str, Any]) -> None:
+        self.stats = stats
+        self._reported = CachedPrefixes(
+            block_size=stats.get("block_size", 16),
+            weights_version=stats.get("weights_version", 0),
+            blocks=stats.get("blocks", b""),
+        )
+        self._sent: set[tuple[str, bytes]] = set()
+
+    def missing(self, prompt: PromptTokens) -> int:
+        """Return how many blocks of a prompt, the last of which may be incomplete, are not cached."""
+        blocks = -(-len(prompt.tokens) // self._reported.block_size)
+        reported = 0 if prompt.adapter else self._reported.count(prompt.tokens, prompt.salt)
+        sent = sum(1 for _ in itertools.takewhile(self._sent.__contains__, self._keys(prompt)))
+        return blocks - max(reported, sent)
+
+    def add(self, prompt: PromptTokens) -> None:
+        """Count a prompt as cached."""
+        self._sent.update(self._keys(prompt))
+
+    def _keys(self, prompt: PromptTokens) -> list[tuple[str, bytes]]:
+        return [(prompt.adapter, key) for key in self._reported.keys(prompt.tokens, prompt.salt)]
 
 
 def _keys(text: str) -> Iterator[bytes]:

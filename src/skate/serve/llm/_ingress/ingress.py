@@ -182,7 +182,7 @@ class OpenAiIngress:
     async def _problem_of(self, model: str) -> str | None:
         """Return why a model cannot answer requests, or None."""
         try:
-            results = await _results(self._registry.handles[model], "check_health", timeout=_HEALTH_TIMEOUT_S)
+            results = await _results(self._registry.handles[model], "_check_ready", timeout=_HEALTH_TIMEOUT_S)
         except TimeoutError:
             return f"The engine has not answered for {_HEALTH_TIMEOUT_S:g} s."
         except Exception as error:  # whatever the engine raises
@@ -219,7 +219,7 @@ class OpenAiIngress:
             return EventStream(first, events, _anthropic_event if is_anthropic else _error_event)
         timing: Timing | None = getattr(first, "timing", None)
         if timing is not None:  # include the transfer from the replica
-            others = timing.queue + timing.prefill + timing.decode
+            others = timing.queue + timing.prefill + (timing.transfer or 0.0) + timing.decode
             timing.server = round(max(timing.server, time.time() - info.received - others), 6)
         return json_response(first)
 

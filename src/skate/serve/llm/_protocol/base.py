@@ -360,21 +360,25 @@ class Timing(ResponseModel):
     Args:
         queue: Waiting for a replica and in its engine's queue.
         prefill: Processing the prompt.
+        transfer: Handing over its keys and values, if another engine has processed it.
         decode: Generating tokens after the first one.
         server: Everything else: parsing, tokenizing, and writing the answer.
     """
 
     queue: float
     prefill: float
+    transfer: float | None = None
     decode: float
     server: float
 
     @field_validator("*")
     @classmethod
-    def _round(cls, value: float) -> float:
-        return round(max(0.0, value), 6)
+    def _round(cls, value: float | None) -> float | None:
+        return None if value is None else round(max(0.0, value), 6)
 
     @property
     def header(self) -> str:
         """The value of the header `Server-Timing`, in milliseconds."""
-        return ", ".join(f"{name};dur={1000 * value:.3f}" for name, value in self.model_dump().items())
+        return ", ".join(
+            f"{name};dur={1000 * value:.3f}" for name, value in self.model_dump(exclude_none=True).items()
+        )

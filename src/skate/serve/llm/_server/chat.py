@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from skate.llm import Engine, GenerationOutput, Tokenizer, TokenLogprob
+from skate.llm import GenerationOutput, TextGenerator, Tokenizer, TokenLogprob
 from skate.serve.llm._protocol.base import RawRequestInfo, RequestError
 from skate.serve.llm._protocol.chat import (
     AssistantMessage,
@@ -83,7 +83,11 @@ class ChatRun(Run[ChatCompletionRequest]):
     ID_PREFIX = "chatcmpl-"
 
     def __init__(
-        self, engine: Engine, request: ChatCompletionRequest, adapter: str | None, info: RawRequestInfo | None
+        self,
+        engine: TextGenerator,
+        request: ChatCompletionRequest,
+        adapter: str | None,
+        info: RawRequestInfo | None,
     ) -> None:
         super().__init__(engine, request, adapter, info)
         self.prompt = ChatPrompt([])
@@ -164,7 +168,9 @@ class TranslatedRun(ABC, Generic[R]):
         info: The HTTP request.
     """
 
-    def __init__(self, engine: Engine, request: R, adapter: str | None, info: RawRequestInfo | None) -> None:
+    def __init__(
+        self, engine: TextGenerator, request: R, adapter: str | None, info: RawRequestInfo | None
+    ) -> None:
         self.request = request
         self.chat = ChatRun(engine, self.translate(request), adapter, info)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from skate.llm import Engine, GenerationOutput, GenerationRequest, Tokenizer
+from skate.llm import GenerationOutput, GenerationRequest, TextGenerator, Tokenizer
 from skate.serve.llm._protocol.base import RawRequestInfo
 from skate.serve.llm._protocol.completions import (
     CompletionChoice,
@@ -74,7 +74,11 @@ class CompletionRun(Run[CompletionRequest]):
     ID_PREFIX = "cmpl-"
 
     def __init__(
-        self, engine: Engine, request: CompletionRequest, adapter: str | None, info: RawRequestInfo | None
+        self,
+        engine: TextGenerator,
+        request: CompletionRequest,
+        adapter: str | None,
+        info: RawRequestInfo | None,
     ) -> None:
         super().__init__(engine, request, adapter, info)
         self.choices: list[_Choice] = []

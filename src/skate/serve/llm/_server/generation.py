@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import msgspec
 
 from skate.llm import (
-    Engine,
     EngineDeadError,
     FinishReason,
     GenerationOutput,
     GenerationRequest,
     RequestTiming,
     SamplingParams,
+    TextGenerator,
 )
 from skate.serve.llm._protocol.base import (
     CompletionTokensDetails,
@@ -39,6 +39,7 @@ __all__ = [
     "DONE",
     "Account",
     "ChunkTemplate",
+    "Closing",
     "EventTemplate",
     "Run",
     "as_error_response",
@@ -61,7 +62,7 @@ _encode_json: Final = msgspec.json.Encoder().encode
 S = TypeVar("S", bound=SamplingFields)
 
 
-def sampling_params(engine: Engine, request: SamplingFields, **fields: Any) -> SamplingParams:
+def sampling_params(engine: TextGenerator, request: SamplingFields, **fields: Any) -> SamplingParams:
     """Return the sampling parameters of a request.
 
     Args:
@@ -123,14 +124,14 @@ def samples_of(
 
 
 async def run_samples(
-    engine: Engine, requests: Sequence[GenerationRequest]
+    engine: TextGenerator, requests: Sequence[GenerationRequest]
 ) -> AsyncGenerator[tuple[int, GenerationOutput]]:
     """Yield the pieces of all samples, with their numbers, as the engine generates them.
 
     Closing the iterator aborts the samples that are still running, as does an error in one of them.
     """
     if len(requests) == 1:
-        async with _Closing(engine.generate(requests[0])) as outputs:
+        async with Closing(engine.generate(requests[0])) as outputs:
             async for output in outputs:
                 yield 0, output
         return
@@ -138,7 +139,7 @@ async def run_samples(
 
     async def pump(number: int) -> None:
         try:
-            async with _Closing(engine.generate(requests[number])) as outputs:
+            async with Closing(engine.generate(requests[number])) as outputs:
                 async for output in outputs:
                     queue.put_nowait((number, output))
             queue.put_nowait(None)
@@ -162,7 +163,7 @@ async def run_samples(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Closing:
+class Closing:
     """Close an engine's iterator when the context exits, which aborts its request immediately."""
 
     __slots__ = ("_outputs",)
@@ -264,15 +265,16 @@ class Account:
         total = time.time() - self._received
         longest = max(
             self._timings,
-            key=lambda timing: timing.queue + timing.prefill + timing.decode,
+            key=lambda timing: timing.queue + timing.prefill + timing.transfer + timing.decode,
             default=RequestTiming(queue=0.0, prefill=0.0, decode=0.0),
         )
         queue = max(0.0, self.started - self._received) + longest.queue
         return Timing(
             queue=queue,
             prefill=longest.prefill,
+            transfer=longest.transfer or None,
             decode=longest.decode,
-            server=total - queue - longest.prefill - longest.decode,
+            server=total - queue - longest.prefill - longest.transfer - longest.decode,
         )
 
 
@@ -288,7 +290,9 @@ class Run(Generic[S]):
 
     ID_PREFIX: ClassVar[str]
 
-    def __init__(self, engine: Engine, request: S, adapter: str | None, info: RawRequestInfo | None) -> None:
+    def __init__(
+        self, engine: TextGenerator, request: S, adapter: str | None, info: RawRequestInfo | None
+    ) -> None:
         self.account = Account(info)
         self.engine = engine
         self.request = request

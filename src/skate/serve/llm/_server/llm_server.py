@@ -10,7 +10,8 @@ from contextlib import aclosing
 from typing import Any
 
 from skate import serve
-from skate.llm import Engine
+from skate.llm import Engine, PrefixCacheEngine, TextGenerator, WorkerEngine
+from skate.serve.config import RequestRouterConfig
 from skate.serve.context import _batch_parts
 from skate.serve.llm._config import LLMConfig
 from skate.serve.llm._engines import start_engine
@@ -57,13 +58,11 @@ from skate.serve.llm._server.metrics import ServerMetrics
 from skate.serve.llm._server.placement import deployment_options
 from skate.serve.llm._server.prompts import check_length, check_tokens, render_chat
 from skate.serve.llm._server.responses import ResponsesRun, answer_response, stream_response
+from skate.serve.llm.request_router import KVAwareRouter
 
 __all__ = ["LLMServer"]
 
 logger = logging.getLogger("skate.serve")
-
-
-_NO_PROFILER = "The engine has no profiler: profile its process with py-spy or torch.profiler."
 
 
 def _error_events(error: ErrorResponse) -> str:
@@ -95,6 +94,7 @@ class LLMServer:
         self._config = llm_config
         self._is_sleeping = False
         self._is_paused = False
+        self._is_kv_aware = _is_kv_aware(llm_config)
         await self._call_back("on_before_node_init")
         self.engine: Engine = await asyncio.to_thread(start_engine, llm_config)
         await self._call_back("on_after_node_init")
@@ -239,7 +239,7 @@ class LLMServer:
             self._check_awake()
             model = request.model or self._config.model_id
             async with self._adapters.use(request.model) as adapter:
-                run = make(self.engine, request, adapter, info)
+                run = make(self._generator(request.model), request, adapter, info)
                 account = run.account
                 if not request.stream:
                     yield await answer(run, model)
@@ -261,6 +261,14 @@ class LLMServer:
             raise
         finally:
             self._metrics.record(method, status, account)
+
+    def _generator(self, model: str | None) -> TextGenerator:
+        """Return what generates the text of a request.
+
+        Args:
+            model: The model that the request names.
+        """
+        return self.engine
 
     async def _answer_once(
         self,
@@ -293,6 +301,21 @@ class LLMServer:
     async def check_health(self) -> None:
         """Raise an error if the engine has failed or makes no progress. Serve then replaces the replica."""
         await self.engine.check_health()
+
+    async def _check_ready(self) -> None:
+        """Raise an error if the model cannot answer requests, which `GET /health` reports."""
+        await self.check_health()
+
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """Return what routers need to know of the replica: for a `KVAwareRouter`, the cached prefixes."""
+        if not self._is_kv_aware or not isinstance(self.engine, PrefixCacheEngine):
+            return {}
+        cached = await self.engine.cached_prefixes()
+        return {
+            "block_size": cached.block_size,
+            "weights_version": cached.weights_version,
+            "blocks": cached.blocks,
+        }
 
     async def sleep(self, level: int = 1, *, weights: bool = True, kv_cache: bool = True, **_: Any) -> None:
         """Free the memory of the engine. No request may be running.
@@ -337,12 +360,22 @@ class LLMServer:
         await self._adapters.unload(path)
 
     async def start_profile(self) -> None:
-        """Raise NotImplementedError, because the engines have no profiler."""
-        raise NotImplementedError(_NO_PROFILER)
+        """Start to record what the engine computes. It needs `engine_kwargs["profiler_config"]`.
+
+        Raises:
+            ValueError: If the engine has no `profiler_config`, or records already.
+            NotImplementedError: If the engine has no profiler.
+        """
+        await self._worker_engine("start_profile").start_profile()
 
     async def stop_profile(self) -> None:
-        """Raise NotImplementedError, like `start_profile`."""
-        raise NotImplementedError(_NO_PROFILER)
+        """Stop recording, and write a trace to the folder that `profiler_config` names.
+
+        Raises:
+            ValueError: If nothing is recorded.
+            NotImplementedError: If the engine has no profiler.
+        """
+        await self._worker_engine("stop_profile").stop_profile()
 
     async def collective_rpc(
         self,
@@ -351,17 +384,30 @@ class LLMServer:
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> list[Any]:
-        """Raise NotImplementedError, because the processes of an engine cannot be called.
+        """Call a method of every worker of the engine, and return the results.
+
+        The embedded engine has one worker, whose methods are those of the engine, such as `update_weights`.
 
         Args:
             method: The method of the workers.
-            timeout: The timeout in seconds.
+            timeout: The timeout in seconds; None for no limit.
             args: The arguments of the method.
             kwargs: The keyword arguments of the method.
+
+        Raises:
+            ValueError: If there is no such method.
+            TimeoutError: If the workers do not answer in time.
+            NotImplementedError: If the engine's workers cannot be called.
         """
-        raise NotImplementedError(
-            f"The processes of an engine cannot be called, so neither can their method {method!r}."
-        )
+        return await self._worker_engine("collective_rpc").collective_rpc(method, timeout, args, kwargs)
+
+    def _worker_engine(self, method: str) -> WorkerEngine:
+        if not isinstance(self.engine, WorkerEngine):
+            raise NotImplementedError(
+                f"{method} needs an engine that implements `skate.llm.WorkerEngine`, and {type(self.engine).__name__} "
+                "does not."
+            )
+        return self.engine
 
     async def llm_config(self) -> LLMConfig:
         """Return the configuration of the model."""
@@ -396,6 +442,17 @@ class LLMServer:
             ValueError: If the model requests TPUs.
         """
         return deployment_options(llm_config)
+
+
+def _is_kv_aware(llm_config: LLMConfig) -> bool:
+    """Return whether a configuration chooses a `KVAwareRouter`, which needs reports of the replicas."""
+    config = llm_config.deployment_config.get("request_router_config")
+    if isinstance(config, Mapping):
+        config = RequestRouterConfig(**config)
+    if config is None:
+        return False
+    router = config.get_request_router_class()
+    return isinstance(router, type) and issubclass(router, KVAwareRouter)
 
 
 def _tokenize(engine: Engine, request: TokenizeCompletionRequest | TokenizeChatRequest) -> list[int]:

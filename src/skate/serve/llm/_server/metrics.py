@@ -78,5 +78,5 @@ class ServerMetrics:
         timing = account.timing
         if account.completion_tokens > 1 and timing.decode:
             self._between.observe(timing.decode / (account.completion_tokens - 1))
-        for part, seconds in timing.model_dump().items():
+        for part, seconds in timing.model_dump(exclude_none=True).items():
             self._parts.observe(seconds, {"part": part})

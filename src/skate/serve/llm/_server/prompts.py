@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from skate.llm import Engine, Tokenizer
+from skate.llm import TextGenerator, Tokenizer
 from skate.serve.llm._protocol.base import RequestError
 from skate.serve.llm._protocol.chat import ChatMessage, Tool
 from skate.serve.llm._server.constraints import tool_instructions
@@ -154,7 +154,7 @@ async def run_tokenizer(tokenize: Callable[[], T], characters: int) -> T:
 
 
 async def encode_texts(
-    engine: Engine, texts: Sequence[str | list[int]], *, add_special_tokens: bool, param: str
+    engine: TextGenerator, texts: Sequence[str | list[int]], *, add_special_tokens: bool, param: str
 ) -> list[list[int]]:
     """Return the tokens of texts, each of which may already be a list of tokens.
 
