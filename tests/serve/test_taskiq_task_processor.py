@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
-import skate
-from skate import serve
 from skate.serve import taskiq_task_processor
 from skate.serve._runtime import taskiq_brokers
 from skate.serve.schema import TaskProcessorConfig, TaskResult
 from skate.serve.task_consumer import instantiate_adapter_from_config, task_consumer, task_handler
 from skate.serve.taskiq_task_processor import TaskiqAdapterConfig, TaskiqTaskProcessorAdapter
+from tests.serve.conftest import light
 
 pytest.importorskip("taskiq")
 BROKER = "tests.serve.folder_broker:FolderBroker"
@@ -323,12 +322,9 @@ def test_results_need_a_backend(configure: Configure, tmp_path: Path) -> None:
         adapter.stop_consumer()
 
 
-@pytest.mark.starts_session
-def test_replicas_process_tasks(configure: Configure) -> None:
-    config = configure(queue="pictures", failed_task_queue_name="failed")
-
-    @serve.deployment(num_replicas=1, ray_actor_options={"num_cpus": 0.1})
-    @task_consumer(task_processor_config=config)
+def test_replicas_process_tasks(configure: Configure, client: Any, run: Any) -> None:
+    @light()
+    @task_consumer(task_processor_config=configure())
     class Thumbnails:
         def __init__(self, suffix: str) -> None:
             self.suffix = suffix
@@ -341,16 +337,9 @@ def test_replicas_process_tasks(configure: Configure) -> None:
         async def make_async(self, path: str) -> str:
             return f"async {path}{self.suffix}"
 
-    skate.init(num_cpus=2)
-    serve.run(Thumbnails.bind(".small"), route_prefix=None)  # type: ignore[attr-defined]
-    client: Any = instantiate_adapter_from_config(config)
-    try:
-        tasks = [client.enqueue_task_sync(name, args=["a"]) for name in ("make", "make_async")]
-        assert [ended(client, task).result for task in tasks] == ["a.small", "async a.small"]
-    finally:
-        client.stop_consumer()
-        serve.shutdown()
-        skate.shutdown()
+    run(Thumbnails.bind(".small"), route_prefix=None)
+    tasks = [client.enqueue_task_sync(name, args=["a"]) for name in ("make", "make_async")]
+    assert [ended(client, task).result for task in tasks] == ["a.small", "async a.small"]
 
 
 # ------------------------------------------------------------ configurations

@@ -381,6 +381,7 @@ def change_info(**changes: Any) -> Callable[[Path], None]:
         ),
         ("meta/info.json", change_info(fps=0), "fps is 0"),
         ("meta/info.json", change_info(data_path=None), "data_path is None"),
+        ("meta/info.json", change_info(data_path="{episode}.parquet"), "has an unknown field: 'episode'"),
         ("meta/info.json", change_info(video_path=None), "video_path is None, but it has videos"),
     ],
 )

@@ -157,10 +157,11 @@ class LeRobotDatasource(Datasource):
         ]
 
     def _bytes_of(self, segment: Segment) -> int:
-        return segment.rows * self._roots[segment.root].row_bytes(self._columns) * self._widest_window()
+        return segment.rows * self._row_bytes(segment)
 
-    def _widest_window(self) -> int:
-        return max((len(steps) for name, steps in self._steps.items() if name in self._columns), default=1)
+    def _row_bytes(self, segment: Segment) -> int:
+        windows = {name: len(steps) for name, steps in self._steps.items()}
+        return self._roots[segment.root].row_bytes(self._columns, windows)
 
     def _schema_of(self, segment: Segment) -> pa.Schema:
         root = self._roots[segment.root]
@@ -197,8 +198,7 @@ class LeRobotDatasource(Datasource):
                 self._roots[segment.root], segment, self._steps, self._tolerance, self._columns
             )
             rows = segment.rows if limit is None else min(limit, segment.rows)
-            row_bytes = self._roots[segment.root].row_bytes(self._columns) * self._widest_window()
-            step = max(1, self._target // row_bytes)
+            step = max(1, self._target // self._row_bytes(segment))
             try:
                 for start in range(0, rows, step):
                     yield reading.block(start, min(start + step, rows))

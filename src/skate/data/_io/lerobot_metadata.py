@@ -106,16 +106,23 @@ class LeRobotRoot:
         height, width = shape[1:] if channels_first else shape[:2]
         return height, width, 3
 
-    def row_bytes(self, columns: Sequence[str]) -> int:
-        """Return about how many bytes a row takes in these columns."""
+    def row_bytes(self, columns: Sequence[str], windows: Mapping[str, int]) -> int:
+        """Return about how many bytes a row takes in these columns, some of which hold windows of values."""
         sizes = [
-            math.prod(self.frame_shape(name) or ())
-            if feature.get("dtype") in _CAMERAS
-            else _bytes_of(feature)
+            windows.get(name, 1) * self._bytes_of(name, feature)
             for name, feature in self.features.items()
             if name in columns
         ]
         return 12 + sum(sizes)  # and three numbers, for the columns that are not features
+
+    def _bytes_of(self, name: str, feature: Mapping[str, Any]) -> int:
+        if feature.get("dtype") in _CAMERAS:
+            return math.prod(self.frame_shape(name) or ())
+        try:
+            width = pa.type_for_alias(str(feature.get("dtype"))).bit_width // 8
+        except ValueError:  # text has no fixed width
+            return 32
+        return math.prod(_shape(feature)) * max(1, int(width))
 
     def locate(self, file: str) -> str:
         """Return the path of a file of the dataset on its filesystem."""
@@ -140,7 +147,12 @@ def load(given: str, filesystem: pafs.FileSystem, path: str) -> tuple[LeRobotRoo
             f"{given} holds no LeRobot dataset: {INFO} is missing. Pass the folder that holds `meta` and `data`"
         )
     info = _json(filesystem, file)
-    wanted = {"codebase_version": str, "fps": (int, float), "features": dict, "data_path": str}
+    wanted: dict[str, Any] = {
+        "codebase_version": str,
+        "fps": (int, float),
+        "features": dict,
+        "data_path": str,
+    }
     for name, kind in wanted.items():
         if not isinstance(info.get(name), kind):
             raise FileReadError("LeRobot", file, f"{name} is {info.get(name)!r}")
@@ -165,7 +177,12 @@ def load(given: str, filesystem: pafs.FileSystem, path: str) -> tuple[LeRobotRoo
     if root.videos and not isinstance(info.get("video_path"), str):
         raise FileReadError("LeRobot", file, f"video_path is {info.get('video_path')!r}, but it has videos")
     root.tasks.update(_tasks_2(root) if version == "2" else _tasks_3(root))
-    return root, list(_episodes_2(root, info) if version == "2" else _episodes_3(root, info))
+    try:
+        return root, list(_episodes_2(root, info) if version == "2" else _episodes_3(root, info))
+    except (KeyError, IndexError) as error:  # of `str.format`
+        raise FileReadError(
+            "LeRobot", file, f"data_path or video_path has an unknown field: {error}"
+        ) from error
 
 
 # ------------------------------------------------------------ version 3: Parquet
@@ -314,11 +331,3 @@ def _read(read: Any, kind: str, path: str) -> Any:
 
 def _shape(feature: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(feature.get("shape") or ())
-
-
-def _bytes_of(feature: Mapping[str, Any]) -> int:
-    try:
-        width = pa.type_for_alias(str(feature.get("dtype"))).bit_width // 8
-    except ValueError:  # text has no fixed width
-        return 32
-    return math.prod(_shape(feature)) * max(1, width)

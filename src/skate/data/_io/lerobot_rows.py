@@ -32,7 +32,7 @@ class SegmentReader:
         self,
         root: LeRobotRoot,
         segment: Segment,
-        steps: Mapping[str, npt.NDArray[np.int64]],
+        steps: Steps,
         tolerance: float | None,
         columns: Sequence[str],
     ) -> None:

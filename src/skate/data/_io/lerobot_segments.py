@@ -55,12 +55,13 @@ def select(loaded: list[list[Episode]], wanted: Sequence[int] | None) -> list[li
     """Return the wanted episodes of each dataset, in the order of their rows."""
     if wanted is not None:
         known = {episode.number for episodes in loaded for episode in episodes}
-        missing = sorted(set(wanted) - known)
+        chosen = set(wanted)
+        missing = sorted(chosen - known)
         if missing:
             raise ValueError(
                 f"episodes {missing} are in none of the datasets, which have {len(known)} episodes"
             )
-        loaded = [[each for each in episodes if each.number in set(wanted)] for episodes in loaded]
+        loaded = [[each for each in episodes if each.number in chosen] for episodes in loaded]
     return [sorted(episodes, key=lambda episode: episode.start) for episodes in loaded]
 
 
