@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
+from skate.data._arguments import NON_NEGATIVE, POSITIVE, Range, checked
 from skate.data._catalogs import resolve_iceberg_table, resolve_table
 from skate.data._read_options import (
     FileOptions,
@@ -31,6 +31,7 @@ __all__ = [
     "read_hudi",
     "read_iceberg",
     "read_lance",
+    "read_lerobot",
     "read_mcap",
     "read_orc",
     "read_tfrecords",
@@ -263,6 +264,63 @@ def read_lance(
     if filter is not None:
         warn_deprecated("`filter=` on `read_lance`", "call `filter(expr=...)` on the dataset")
     source = LanceDatasource(uri, version, columns, filter, storage_options, scanner_options)
+    return dataset_of(source, options)
+
+
+@checked(frame_tolerance_s=Range(0, adjective="positive", strict=True), delta_tolerance_s=Range(least=0))
+def read_lerobot(
+    root: Paths,
+    *,
+    episodes: Sequence[int] | None = None,
+    read_granularity: Literal["file", "episode"] = "file",
+    filesystem: Any = None,
+    frame_tolerance_s: float | None = None,
+    delta_timestamps: Mapping[str, Sequence[float]] | None = None,
+    delta_tolerance_s: float = 1e-4,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Unpack[TaskOptions],
+) -> Dataset:
+    """Create a dataset from the frames of LeRobot datasets; needs av for videos, and pillow for images.
+
+    A row holds the columns of the Parquet files, a decoded RGB frame of each camera, the description of its `task`,
+    the number of its dataset in `dataset_index`, and the `stats` of all features as JSON. Versions 3 and 2 of the
+    format are supported.
+
+    Args:
+        root: Folder of a dataset, or a list of them, which must have the same features.
+        episodes: Read only episodes with these numbers; their files are the only ones that are opened.
+        read_granularity: `"file"` reads the episodes of a file in one task, `"episode"` each on its own.
+            `override_num_blocks` merges or splits these tasks.
+        filesystem: A pyarrow or fsspec filesystem; derived from the URI by default.
+        frame_tolerance_s: The longest time between a row and its frame of a video, in seconds; half a frame by default.
+        delta_timestamps: Offsets in seconds by feature. The column then holds a window of values, one per offset, and
+            the column `<feature>_is_pad` whether an offset is outside of the episode: the window then repeats the
+            first or last value.
+        delta_tolerance_s: The greatest deviation of an offset from a multiple of the time of a frame, in seconds.
+        storage_options: Options of an fsspec filesystem for the URI; without effect if `filesystem` is given.
+        **options: Those of `TaskOptions`.
+    """
+    from skate.data._io.lerobot import LeRobotDatasource
+
+    source = LeRobotDatasource(
+        root,
+        episodes=episodes,
+        read_granularity=read_granularity,
+        filesystem=filesystem,
+        storage_options=storage_options,
+        frame_tolerance_s=frame_tolerance_s,
+        delta_timestamps=delta_timestamps,
+        delta_tolerance_s=delta_tolerance_s,
+    )
+    most = source.default_num_blocks()
+    blocks = options.get("override_num_blocks")
+    if blocks is None:
+        options["override_num_blocks"] = most or 1  # each further task would open its files once more
+    elif source.has_windows and blocks > most:
+        raise ValueError(
+            f"override_num_blocks is {blocks}, but there are {most} row ranges, which delta_timestamps does not allow "
+            "to split: pass at most that many"
+        )
     return dataset_of(source, options)
 
 

@@ -21,6 +21,7 @@ from skate.data.datasource.partitioning import (
 )
 from skate.data.datasource.savemode import SaveMode
 
+from skate.data._io.lerobot import LeRobotDatasource  # isort: skip
 from skate.data._io.mcap import MCAPDatasource, TimeRange  # isort: skip - derives from a class of this package
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "FileMetadataProvider",
     "FileShuffleConfig",
     "FilenameProvider",
+    "LeRobotDatasource",
     "MCAPDatasource",
     "PartitionStyle",
     "Partitioning",
