@@ -382,6 +382,10 @@ def change_info(**changes: Any) -> Callable[[Path], None]:
         ("meta/info.json", change_info(fps=0), "fps is 0"),
         ("meta/info.json", change_info(data_path=None), "data_path is None"),
         ("meta/info.json", change_info(data_path="{episode}.parquet"), "has an unknown field: 'episode'"),
+        ("meta/info.json", change_info(data_path="{chunk_index:9999999999}"), "is not a template of paths"),
+        ("meta/info.json", change_info(data_path="{chunk_index.real}"), "is not a template of paths"),
+        ("meta/info.json", change_info(data_path="../../a.parquet"), r"'\.\./\.\./a\.parquet' leads out"),
+        ("meta/info.json", change_info(video_path="/a.mp4"), r"'/a\.mp4' leads out of the dataset"),
         ("meta/info.json", change_info(video_path=None), "video_path is None, but it has videos"),
     ],
 )
@@ -425,15 +429,29 @@ def test_an_unknown_task_is_named(tmp_path: Path, root: str) -> None:
         read_rows(LeRobotDatasource(root))
 
 
-@pytest.mark.parametrize("cell", [{"bytes": b"no image", "path": None}, {"bytes": None, "path": None}])
-def test_a_damaged_image_is_named(tmp_path: Path, cell: Any) -> None:
-    root = make(tmp_path / "robot", camera="image")
-    path = tmp_path / "robot" / DATA
-    rows = pq.read_table(path)
+def make_with_images(folder: Path, cell: dict[str, Any]) -> str:
+    root = make(folder, camera="image")
+    rows = pq.read_table(folder / DATA)
     cells = pa.array([cell] * 12, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
-    pq.write_table(rows.set_column(rows.schema.get_field_index(CAMERA), CAMERA, cells), path)
+    pq.write_table(rows.set_column(rows.schema.get_field_index(CAMERA), CAMERA, cells), folder / DATA)
+    return root
+
+
+@pytest.mark.parametrize("cell", [{"bytes": b"no image", "path": None}, {"bytes": None, "path": None}])
+def test_a_damaged_image_is_named(tmp_path: Path, cell: dict[str, Any]) -> None:
+    root = make_with_images(tmp_path / "robot", cell)
     with pytest.raises(FileReadError, match=rf"image file .*{DATA}: .*'{CAMERA}'"):
         read_rows(LeRobotDatasource(root))
+
+
+def test_images_outside_the_dataset_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "private.png").write_bytes(lerobot_datasets.png(0))
+    for path in ("../private.png", f"{tmp_path}/robot/../private.png", f"{tmp_path}/private.png"):
+        root = make_with_images(tmp_path / "robot", {"bytes": None, "path": path})
+        with pytest.raises(
+            FileReadError, match=rf"{DATA}: the path .*private\.png' leads out of the dataset"
+        ):
+            read_rows(LeRobotDatasource(root))
 
 
 @pytest.mark.parametrize("camera", ["video", "image"])

@@ -15,6 +15,7 @@ import pyarrow.fs as pafs
 from skate.air import _optional
 from skate.data._block import columns
 from skate.data._io import errors, retrying
+from skate.data._io.lerobot_metadata import inner_path
 from skate.data.exceptions import FileReadError
 
 # Times farther apart than this are sought separately, rather than decoding everything in between.
@@ -140,7 +141,8 @@ def decode_image(cell: Any, feature: str, filesystem: pafs.FileSystem, root: str
     data = cell.get("bytes") if isinstance(cell, dict) else cell
     path = cell.get("path") if isinstance(cell, dict) else None
     if data is None and path:
-        file = path if path.startswith(root) else f"{root.rstrip('/')}/{path}"
+        folder = f"{root.rstrip('/')}/"
+        file = folder + inner_path(path.removeprefix(folder), file)
         with filesystem.open_input_stream(file) as stream:
             data = stream.read()
     if data is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from skate.data.exceptions import FileReadError
 INFO = "meta/info.json"
 _CAMERAS = ("image", "video")
 _EPISODES_PER_CHUNK = 1000  # of version 2, unless its metadata says otherwise
+# A field of a template. Others could make Python fill memory, or read attributes.
+_FIELD = re.compile(r"\{\w+(:\d{0,2}d?)?\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +180,22 @@ def load(given: str, filesystem: pafs.FileSystem, path: str) -> tuple[LeRobotRoo
     if root.videos and not isinstance(info.get("video_path"), str):
         raise FileReadError("LeRobot", file, f"video_path is {info.get('video_path')!r}, but it has videos")
     root.tasks.update(_tasks_2(root) if version == "2" else _tasks_3(root))
-    try:
-        return root, list(_episodes_2(root, info) if version == "2" else _episodes_3(root, info))
-    except (KeyError, IndexError) as error:  # of `str.format`
-        raise FileReadError(
-            "LeRobot", file, f"data_path or video_path has an unknown field: {error}"
-        ) from error
+    return root, list(_episodes_2(root, info) if version == "2" else _episodes_3(root, info))
+
+
+def inner_path(path: str, file: str) -> str:
+    """Return a path that a dataset contains, if it does not lead out of the dataset.
+
+    Args:
+        path: The path within the dataset.
+        file: The file that contains it.
+
+    Raises:
+        FileReadError: It leads out of the dataset.
+    """
+    if path.startswith("/") or ".." in path.split("/"):
+        raise FileReadError("LeRobot", file, f"the path {path!r} leads out of the dataset")
+    return path
 
 
 # ------------------------------------------------------------ version 3: Parquet
@@ -210,7 +223,9 @@ def _episodes_3(root: LeRobotRoot, info: Mapping[str, Any]) -> Iterator[Episode]
         for row in read_parquet(root.filesystem, file.path, names).to_pylist():
             clips = {
                 video: Clip(
-                    info["video_path"].format(
+                    _fill_in(
+                        root,
+                        info["video_path"],
                         video_key=video,
                         chunk_index=row[f"videos/{video}/chunk_index"],
                         file_index=row[f"videos/{video}/file_index"],
@@ -219,8 +234,11 @@ def _episodes_3(root: LeRobotRoot, info: Mapping[str, Any]) -> Iterator[Episode]
                 )
                 for video in root.videos
             }
-            data = info["data_path"].format(
-                chunk_index=row["data/chunk_index"], file_index=row["data/file_index"]
+            data = _fill_in(
+                root,
+                info["data_path"],
+                chunk_index=row["data/chunk_index"],
+                file_index=row["data/file_index"],
             )
             yield Episode(
                 row["episode_index"], row["dataset_from_index"], row["dataset_to_index"], data, clips
@@ -243,13 +261,27 @@ def _episodes_2(root: LeRobotRoot, info: Mapping[str, Any]) -> Iterator[Episode]
         chunk = number // info.get("chunks_size", _EPISODES_PER_CHUNK)
         where = {"episode_chunk": chunk, "episode_index": number}
         clips = {
-            video: Clip(info["video_path"].format(video_key=video, **where), 0.0) for video in root.videos
+            video: Clip(_fill_in(root, info["video_path"], video_key=video, **where), 0.0)
+            for video in root.videos
         }
-        yield Episode(number, start, stop, info["data_path"].format(**where), clips)
+        yield Episode(number, start, stop, _fill_in(root, info["data_path"], **where), clips)
         start = stop
 
 
 # ------------------------------------------------------------ files
+
+
+def _fill_in(root: LeRobotRoot, template: str, **fields: Any) -> str:
+    """Return the path of a file that a template with fields such as `{chunk_index:03d}` describes."""
+    file = root.locate(INFO)
+    if "{" in _FIELD.sub("", template):
+        raise FileReadError("LeRobot", file, f"{template!r} is not a template of paths")
+    try:
+        return inner_path(template.format(**fields), file)
+    except (KeyError, ValueError) as error:
+        if isinstance(error, FileReadError):
+            raise
+        raise FileReadError("LeRobot", file, f"{template!r} has an unknown field: {error}") from error
 
 
 def read_parquet(
