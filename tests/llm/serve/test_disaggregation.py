@@ -67,14 +67,15 @@ class WatchedDecodeServer(PDDecodeServer):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     write_model(folder / "model")
+    write_model(folder / "prefill")
     write_adapter(folder / "adapters" / "poet", seed=3)
     return folder
 
 
-def fields(folder: Path, **more: Any) -> dict[str, Any]:
+def fields(folder: Path, name: str = "model", **more: Any) -> dict[str, Any]:
     """Return the fields of the configuration of a model."""
     return {
-        "model_loading_config": {"model_id": "small", "model_source": str(folder / "model")},
+        "model_loading_config": {"model_id": "small", "model_source": str(folder / name)},
         "engine_kwargs": {"max_num_seqs": 4, "max_num_batched_tokens": 32, "num_threads": 1},
         "lora_config": {"dynamic_lora_loading_path": str(folder / "adapters")},
         "accelerator_config": {"kind": "cpu"},
@@ -95,6 +96,7 @@ def url(leak_watch: LeakWatch, folder: Path) -> Iterator[str]:
                 {
                     "prefill_config": fields(
                         folder,
+                        "prefill",
                         server_cls=MortalPrefillServer,
                         deployment_config={
                             "ray_actor_options": {"num_cpus": 0.5},
@@ -224,13 +226,13 @@ def test_weights_that_differ_are_an_error_that_says_so(client: openai.OpenAI, fo
     with pytest.raises(openai.InternalServerError, match="asleep") as asleep:
         client.completions.create(model="small", prompt=PROMPT)
     assert asleep.value.status_code == 503
-    write_model(folder / "model", seed=1)  # a waking engine reads its weights again
+    write_model(folder / "prefill", seed=1)  # a waking engine reads its weights again
     handle.wakeup.remote().result()
     with pytest.raises(openai.InternalServerError, match="load the same weights into both engines") as differ:
         client.completions.create(model="small", prompt=PROMPT)
     assert (differ.value.status_code, differ.value.code) == (503, "kv_transfer_failed")
-    write_model(folder / "model")
     handle.sleep.remote().result()
+    write_model(folder / "prefill")
     handle.wakeup.remote().result()
     assert client.completions.create(model="small", prompt=PROMPT, max_tokens=4).choices
 
@@ -258,7 +260,11 @@ def test_a_prompt_whose_replica_is_killed_is_computed_by_the_next(
     client: openai.OpenAI, single: openai.OpenAI, url: str, tmp_path: Path
 ) -> None:
     given: dict[str, Any] = {"model": "small", "prompt": PROMPT, "max_tokens": 12, "temperature": 0}
-    killed = client.completions.create(**given, extra_body={"cache_salt": str(tmp_path / "killed")})
+    try:
+        killed = client.completions.create(**given, extra_body={"cache_salt": str(tmp_path / "killed")})
+    except openai.OpenAIError as error:
+        error.add_note(f"the applications: {serve.status()}")  # why no other replica has started
+        raise
     assert (tmp_path / "killed").exists()
     assert killed.choices[0].text == single.completions.create(**given).choices[0].text
     wait_for(lambda: httpx.get(f"{url}/health").status_code == 200)
