@@ -171,6 +171,33 @@ def test_a_task_that_nobody_knows_is_put_aside(consume: Any, client: Any) -> Non
     assert adapter.get_metrics_sync()["unprocessable"] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("unknown", {"unprocessable_task_queue_name": "odd"}),
+        ("fail", {"failed_task_queue_name": "odd", "max_retries": 0}),
+    ],
+)
+def test_a_task_that_cannot_be_put_aside_stays_in_its_queue(
+    name: str,
+    options: dict[str, Any],
+    consume: Any,
+    client: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail() -> None:
+        raise ValueError("always")
+
+    (tmp_path / "odd").touch()  # where the broker wants to create a folder
+    adapter = consume({"fail": fail, "good": lambda: 1}, **options)
+    client.enqueue_task_sync(name)
+    until(lambda: "could not be retried, put aside or acknowledged" in caplog.text, bool)
+    assert ended(client, client.enqueue_task_sync("good")).result == 1
+    assert len(list(tmp_path.glob("main/*.taken"))) == 1
+    assert adapter.get_metrics_sync()["running"] == 0
+
+
 def test_a_consumer_ends_what_it_has_begun_and_leaves_the_rest(
     consume: Any, client: Any, tmp_path: Path
 ) -> None:

@@ -175,7 +175,7 @@ class DashboardClient:
         file = package_file(uri)
         if file is None:
             return uri
-        # The folder of a package is named after its contents. A wheel must keep its name, which does not tell them.
+        # The folder of a package is named after its contents. A wheel keeps its name, which says nothing about them.
         is_wheel = file.suffix == ".whl"
         name = file.name if is_wheel else f"_ray_pkg_{file.parent.name}{file.suffix}"
         path = f"/api/packages/gcs/{quote(name)}"

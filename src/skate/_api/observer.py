@@ -165,7 +165,7 @@ class Observer:
         return process_titles(self.engine)
 
     def actor_lives(self) -> dict[str, ActorLife]:
-        """Return what the tables leave out of the actors of a Skate node, by id."""
+        """Return the times and the worker of each actor of a Skate node, by id."""
         return {
             row["actor_id"].hex(): ActorLife(
                 row["start_time"] or 0.0, row["end_time"] or 0.0, worker_id(row["worker_id"])

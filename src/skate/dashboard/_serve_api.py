@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class ServeApi:
-    """The paths /api/serve/applications/, and that with which a scaler sets the replicas of a deployment.
+    """Serve's paths: /api/serve/applications/, and the one that sets the number of replicas of a deployment.
 
     Args:
         node: The node.
@@ -208,13 +208,15 @@ def _shut_down() -> None:
 def _scale(app: str, deployment: str, replicas: int) -> None:
     from skate.serve.exceptions import ExternalScalerDisabledError
 
+    client = _client()
+    if deployment not in (client.deployments_of(app) or ()):
+        raise Problem(404, f"Application {app!r} has no deployment {deployment!r}.")
     try:
-        _client().scale(app, deployment, replicas)
+        client.scale(app, deployment, replicas)
     except ExternalScalerDisabledError as error:
         raise Problem(412, _text(error)) from error
     except ValueError as error:
-        is_unknown = "has no deployment" in str(error)
-        raise Problem(404 if is_unknown else 400, _text(error)) from error
+        raise Problem(400, _text(error)) from error
 
 
 def _text(error: Exception) -> str:

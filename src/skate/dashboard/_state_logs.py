@@ -165,7 +165,7 @@ def _seek_last_lines(file: IO[bytes], lines: int) -> None:
 
 
 async def _without_ansi(content: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield the content without ANSI color codes, also those that two pieces share."""
+    """Yield the content without ANSI color codes, including those that are split between two pieces."""
     kept = b""
     try:
         async for data in content:

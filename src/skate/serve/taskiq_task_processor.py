@@ -396,13 +396,20 @@ def _consumer_classes() -> tuple[Any, Any]:
 
         async def callback(self, message: Any, raise_err: bool = False) -> None:
             data = message.data if isinstance(message, taskiq.AckableMessage) else message
+            parsed = None
             with contextlib.suppress(Exception):  # taskiq logs and skips what it cannot read
                 parsed = self.broker.formatter.loads(message=data)
-                if self.broker.find_task(parsed.task_name) is None:
-                    await self._adapter._on_unknown(parsed)
             self._adapter._count("running")
             try:
+                if parsed is not None and self.broker.find_task(parsed.task_name) is None:
+                    await self._adapter._on_unknown(parsed)
                 await super().callback(message, raise_err)
+            except Exception:
+                logger.exception(
+                    "A task could not be retried, put aside or acknowledged. It stays in the queue, if the broker has "
+                    "acknowledgements: %r",
+                    data,
+                )
             finally:
                 self._adapter._count("running", -1)
 

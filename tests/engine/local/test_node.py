@@ -1,4 +1,4 @@
-"""The node process: what it hears of processes that end."""
+"""The node process: the last messages of workers that have ended."""
 
 from __future__ import annotations
 

@@ -125,9 +125,8 @@ class KVAwareRouter(PrefixCacheAffinityRouter):
         """
         super().initialize_state(*args, **kwargs)
         self._caches: dict[ReplicaID, KnownCache] = {}
-        self._ongoing: dict[
-            str, tuple[ReplicaID, int]
-        ] = {}  # the replica of a request, and the blocks to compute
+        # The replica of a request, and the blocks that it has to compute.
+        self._ongoing: dict[str, tuple[ReplicaID, int]] = {}
         self._mean_blocks = 1.0
 
     async def choose_replicas(

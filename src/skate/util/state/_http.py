@@ -133,7 +133,7 @@ class HttpState:
             _raise(error)
         except ValueError as error:
             raise RayStateApiException(
-                f"{self.address} answered {path} with something else than JSON."
+                f"{self.address} answered {path} with something other than JSON."
             ) from error
 
 

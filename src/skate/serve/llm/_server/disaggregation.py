@@ -32,9 +32,8 @@ __all__ = ["PDDecodeServer", "PDPrefillServer"]
 
 logger = logging.getLogger("skate.serve")
 
-_ATTEMPTS: Final = (
-    3  # to compute a prompt: no token has been sent to the client yet, so it is safe to try again
-)
+# How often a prompt may be computed. It is safe to try again, because no token has been sent to the client yet.
+_ATTEMPTS: Final = 3
 _TRANSFER_FAILED: Final = "kv_transfer_failed"
 _HEALTH_TIMEOUT_S: Final = 2.0
 
@@ -155,7 +154,7 @@ class PDDecodeServer(_SplitServer):
 
 
 class _RemotePrefill:
-    """Have prompts computed by another deployment, and continue them with an engine.
+    """Has prompts computed by another deployment, and continues them with an engine.
 
     Args:
         engine: The engine.
