@@ -188,7 +188,7 @@ def server_with(status: int, body: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "body", "says"),
     [
-        (200, b"<html>", "something else than JSON"),
+        (200, b"<html>", "something other than JSON"),
         (200, b"[1]", "did not answer /api/v0/nodes"),
         (200, b'{"result": false, "msg": "on fire", "data": {}}', "on fire"),
         (500, b'{"result": false, "msg": "on fire", "data": {}}', "on fire"),
