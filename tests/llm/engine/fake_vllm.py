@@ -63,6 +63,7 @@ class AsyncLLM:
             enable_sleep_mode=arguments.enable_sleep_mode,
             architecture="LlamaForCausalLM",
             dtype="torch.float32",
+            get_diff_sampling_param=lambda: {"temperature": 0.6, "top_k": -1, "max_tokens": 64},
         )
         self.vllm_config = SimpleNamespace(
             model_config=model,

@@ -192,6 +192,15 @@ async def test_a_context_that_does_not_fit_the_memory_is_shortened_and_said(
     await engine.close()
 
 
+async def test_the_engine_has_the_sampling_parameters_of_the_model_s_files(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    (folder / "generation_config.json").write_text('{"temperature": 0.6, "top_k": 20, "eos_token_id": 2}')
+    overrides = {"override_generation_config": {"top_k": 40}, "num_threads": 1}
+    engine = TorchEngine.load(folder, overrides)
+    await engine.close()
+    assert engine.sampling_defaults == {"temperature": 0.6, "top_k": 40}
+
+
 def test_arguments_of_vllm_without_a_meaning_are_accepted_and_several_gpus_are_not() -> None:
     settings = TorchEngineConfig.from_kwargs({"tensor_parallel_size": 1, "dtype": "auto", "max_num_seqs": 3})
     assert settings == TorchEngineConfig(max_num_seqs=3)

@@ -106,6 +106,10 @@ async def test_values_that_vllm_understands_differently_are_changed(engine: VLLM
     assert params.max_tokens is None
 
 
+async def test_the_model_s_sampling_parameters_have_the_names_of_requests(engine: VLLMEngine) -> None:
+    assert engine.sampling_defaults == {"temperature": 0.6, "top_k": 0, "max_tokens": 64}
+
+
 @pytest.mark.parametrize(
     ("grammar", "name", "value"),
     [

@@ -114,11 +114,18 @@ class SmallTokenizer:
 
 
 class ScriptedEngine:
-    """See the module. `engine_kwargs` may set `max_model_len` and the arguments of the tokenizer."""
+    """See the module. `engine_kwargs` may set `max_model_len`, `sampling_defaults` and the tokenizer's arguments."""
 
-    def __init__(self, *, max_model_len: int = 2048, **tokenizer: Any) -> None:
+    def __init__(
+        self,
+        *,
+        max_model_len: int = 2048,
+        sampling_defaults: dict[str, float] | None = None,
+        **tokenizer: Any,
+    ) -> None:
         self.tokenizer = SmallTokenizer(**tokenizer)
         self.max_model_len = max_model_len
+        self.sampling_defaults = sampling_defaults or {}
         self._grammars = self.tokenizer.grammar_tokenizer
         self._gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._runs = asyncio.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from unittest.mock import Mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +17,9 @@ from skate.serve.llm._protocol.completions import (
     CompletionStreamResponse,
 )
 from skate.serve.llm._server.chat import ChatRun, Piece, _ChunkWriter
-from skate.serve.llm._server.generation import ChunkTemplate, event, samples_of
+from skate.serve.llm._server.generation import ChunkTemplate, event, samples_of, sampling_params
 from skate.serve.llm._server.text_splitters import Part, TextPart
+from tests.llm.serve.scripted import ScriptedEngine
 
 
 def chunk(text: str, id: str, model: str, created: int) -> CompletionStreamResponse:
@@ -69,3 +71,18 @@ def test_samples_have_their_own_seeds_and_ids() -> None:
     again = next(samples_of(request, "mine", [1], SamplingParams(seed=-1), None))
     assert again.params.seed == 2**63 - 1
     assert len({each.request_id for each in (first, second, third, again)}) == 4
+
+
+def test_a_request_replaces_the_defaults_of_the_model() -> None:
+    engine = ScriptedEngine(sampling_defaults={"temperature": 0.6, "top_k": 20, "repetition_penalty": 1.1})
+    params = sampling_params(engine, CompletionRequest(prompt="x", temperature=0, top_p=0.5))
+    assert (params.temperature, params.top_p, params.top_k) == (0, 0.5, 20)
+    assert params.repetition_penalty == 1.1
+    assert params.min_p == 0
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, 8), ({"max_tokens": 5}, 5), ({"max_tokens": 9}, 8)])
+def test_the_length_of_the_model_s_defaults_limits_every_request(given: dict[str, int], used: int) -> None:
+    engine = ScriptedEngine(sampling_defaults={"max_tokens": 8})
+    request = ChatCompletionRequest.parse({"messages": [{"role": "user", "content": "hi"}], **given})
+    assert sampling_params(engine, request).max_tokens == used

@@ -138,9 +138,7 @@ def serve(
 @click.option(
     "--temperature",
     type=float,
-    default=0.7,
-    show_default=True,
-    help="0 always chooses the most probable token.",
+    help="0 always chooses the most probable token. Default: what the model recommends, or 0.7.",
 )
 @click.option(
     "--seed", type=int, help="The seed of the random numbers. Runs with the same seed give the same answers."
@@ -154,7 +152,7 @@ def chat(
     system: str | None,
     message: str | None,
     max_tokens: int | None,
-    temperature: float,
+    temperature: float | None,
     seed: int | None,
 ) -> None:
     """Chat with a model in the terminal.
@@ -166,11 +164,14 @@ def chat(
 
     settings = _engine_kwargs(arguments, max_model_len, quantization)
     with _errors_in_one_line():
-        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
+        values: dict[str, Any] = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+        given = {name: value for name, value in values.items() if value is not None}
+        SamplingParams(**given)  # checks them before the model is loaded
     messages = [{"role": "system", "content": system}] if system else []
 
     async def talk() -> None:
         async with _load(model, engine, settings) as loaded:
+            params = SamplingParams(**({"temperature": 0.7} | loaded.sampling_defaults | given))
             questions = iter([message]) if message is not None else _questions()
             while (question := await asyncio.to_thread(next, questions, None)) is not None:
                 messages.append({"role": "user", "content": question})

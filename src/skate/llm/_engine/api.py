@@ -290,6 +290,9 @@ class TextGenerator(Protocol):
 
     tokenizer: Tokenizer
     max_model_len: int  # the maximum number of tokens of a prompt and its output together
+    sampling_defaults: dict[
+        str, float
+    ]  # parameters that the model recommends; max_tokens limits all requests
 
     def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
         """Continue a prompt. Closing the iterator aborts the request.

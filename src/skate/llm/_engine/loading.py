@@ -30,7 +30,8 @@ def load_engine(
         **engine_kwargs: Arguments of the engine. For vLLM, the fields of its `AsyncEngineArgs`. The torch engine has
             some with the same names: `max_model_len`, `max_num_seqs`, `max_num_batched_tokens`, `block_size`,
             `enable_prefix_caching`, `quantization` ("int4"), `kv_cache_memory_bytes`, `gpu_memory_utilization`,
-            `enforce_eager`, `dtype`; and `device` ("auto", "cpu" or "cuda") and `num_threads`.
+            `enforce_eager`, `dtype`, `generation_config`, `override_generation_config`; and `device` ("auto", "cpu" or
+            "cuda") and `num_threads`.
 
     Raises:
         FileNotFoundError: If a file of the model is missing.

@@ -34,6 +34,7 @@ from skate.llm._engine.model_config import ModelConfig, read_model_config
 from skate.llm._engine.model_files import ModelFiles
 from skate.llm._engine.profiler import check_profiler_config
 from skate.llm._engine.runner import CpuRunner, Runner
+from skate.llm._engine.sampling_defaults import check_sampling_settings, sampling_defaults
 from skate.llm._engine.scheduler import Import, Scheduler
 from skate.llm._engine.scheduler import Sequence as TokenSequence
 from skate.llm._engine.weights import llama_names
@@ -82,6 +83,9 @@ class TorchEngineConfig:
         enforce_eager: Whether to run without CUDA graphs, which saves memory but is slower.
         profiler_config: Where to write traces, as vLLM's: `{"profiler": "torch", "torch_profiler_dir": "/tmp/traces"}`.
         num_threads: The number of threads that compute a step; None uses one for each CPU that the process may use.
+        generation_config: Where the sampling parameters of requests that do not set them come from: `"auto"` is the
+            model's generation_config.json, `"vllm"` uses none, and a folder the file in it.
+        override_generation_config: Fields that replace those of that file, such as `{"temperature": 0.2}`.
 
     Raises:
         ValueError: If a value is outside its range.
@@ -100,6 +104,8 @@ class TorchEngineConfig:
     enforce_eager: bool = False
     profiler_config: Mapping[str, Any] | None = None
     num_threads: int | None = None
+    generation_config: str = "auto"
+    override_generation_config: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "num_threads"):
@@ -118,6 +124,7 @@ class TorchEngineConfig:
             )
         if self.profiler_config is not None:
             check_profiler_config(self.profiler_config)
+        check_sampling_settings(self.generation_config, self.override_generation_config)
         if None not in (self.max_num_batched_tokens, self.max_num_seqs):
             self.step_limits("cpu")
 
@@ -170,6 +177,9 @@ class Model:
         self.device, self.dtype = _choose_device(settings)
         self.matrix_type = settings.quantization or _matrix_type(self.device, self.dtype, settings.dtype)
         self.config = read_model_config(files.config)
+        self.sampling_defaults = sampling_defaults(
+            files.generation_config, settings.generation_config, settings.override_generation_config
+        )
         self.tokenizer = files.tokenizer
         self.adapters: dict[str, Adapter] = {}
         self.settings = settings

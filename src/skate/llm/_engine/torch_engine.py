@@ -60,6 +60,7 @@ class TorchEngine:
     def __init__(self, model: Model, *, stall_timeout: float = 5.0) -> None:
         self.tokenizer: Tokenizer = model.tokenizer
         self.max_model_len = model.max_model_len
+        self.sampling_defaults = model.sampling_defaults
         self.weights_version = 0
         self._model = model
         self._stall_timeout = stall_timeout

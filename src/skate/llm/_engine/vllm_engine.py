@@ -26,6 +26,7 @@ from skate.llm._engine.api import (
 )
 from skate.llm._engine.model_files import is_gguf, open_tokenizer, read_weight_shapes
 from skate.llm._engine.request_checks import check_prompt, check_tokens, find_adapter
+from skate.llm._engine.sampling_defaults import sampling_defaults
 from skate.llm._engine.vllm_mapping import VLLM, OutputReader, engine_arguments, sampling_params
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class VLLMEngine:
         self._engine: Any = is_started.result()
         config = self._engine.vllm_config
         self.max_model_len: int = config.model_config.max_model_len
+        self.sampling_defaults = sampling_defaults(config.model_config.get_diff_sampling_param())
         self._device = str(config.device_config.device_type)
         self._vocab_size = int(config.model_config.get_vocab_size())
         self._embeds = config.model_config.runner_type == "pooling"

@@ -165,6 +165,7 @@ class _RemotePrefill:
     def __init__(self, engine: PrefillEngine, handle: DeploymentHandle[Any], model: str | None) -> None:
         self.tokenizer = engine.tokenizer
         self.max_model_len = engine.max_model_len
+        self.sampling_defaults = engine.sampling_defaults
         self._engine = engine
         self._handle = handle
         self._model = model

@@ -66,7 +66,7 @@ def sampling_params(engine: TextGenerator, request: SamplingFields, **fields: An
     """Return the sampling parameters of a request.
 
     Args:
-        engine: The engine, whose vocabulary limits the tokens that a request may name.
+        engine: The engine, which has defaults, and whose vocabulary limits the tokens that a request may name.
         request: The request.
         **fields: Additional parameters, which depend on the endpoint.
 
@@ -76,7 +76,11 @@ def sampling_params(engine: TextGenerator, request: SamplingFields, **fields: An
     bias = {int(token): value for token, value in (request.logit_bias or {}).items()}
     check_tokens(engine.tokenizer, list(bias), "logit_bias")
     stop_tokens = check_tokens(engine.tokenizer, request.stop_token_ids or [], "stop_token_ids")
+    limits = [
+        each for each in (request.limit, engine.sampling_defaults.get("max_tokens")) if each is not None
+    ]
     given: dict[str, Any] = {
+        "max_tokens": min(limits, default=None),
         "temperature": request.temperature,
         "top_p": request.top_p,
         "top_k": max(request.top_k, 0) if request.top_k is not None else None,
@@ -87,14 +91,15 @@ def sampling_params(engine: TextGenerator, request: SamplingFields, **fields: An
     }
     try:
         return SamplingParams(
-            max_tokens=request.limit,
             min_tokens=request.min_tokens,
             seed=request.seed,
             stop=request.stops,
             stop_token_ids=tuple(stop_tokens),
             ignore_eos=request.ignore_eos,
             logit_bias=bias,
-            **{name: value for name, value in given.items() if value is not None},
+            **(
+                engine.sampling_defaults | {name: value for name, value in given.items() if value is not None}
+            ),
             **{"skip_special_tokens": request.skip_special_tokens, **fields},
         )
     except ValueError as error:
