@@ -65,10 +65,11 @@ class Page:
     Args:
         browser: The address of the browser's DevTools.
         width: The width of the window in pixels.
+        height: Its height.
         dark: Whether the user prefers dark colours.
     """
 
-    def __init__(self, browser: str, *, width: int = 1000, dark: bool = False) -> None:
+    def __init__(self, browser: str, *, width: int = 1000, height: int = 844, dark: bool = False) -> None:
         self._resources = ExitStack()
         self._socket: ClientConnection = self._resources.enter_context(
             connect(browser, max_size=None, compression=None)
@@ -85,7 +86,7 @@ class Page:
         self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
-            height=844,
+            height=height,
             deviceScaleFactor=1,
             mobile=width < 600,
         )
@@ -184,8 +185,9 @@ class Page:
     def _mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
-    def save_picture(self, path: Path) -> None:
-        shot = self._call("Page.captureScreenshot", captureBeyondViewport=True)
+    def save_picture(self, path: Path, *, whole: bool = True) -> None:
+        """Save a picture of the whole page, or of what is in the window."""
+        shot = self._call("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))
 
     def _call(self, method: str, **params: Any) -> Any:
