@@ -46,3 +46,11 @@ def test_text_is_generated_by_skate_and_transformers(tmp_path: Path) -> None:
 
 def test_a_model_is_fine_tuned_by_skate_and_a_plain_loop(tmp_path: Path) -> None:
     assert run("finetune.py", tmp_path)["ratio"] > 0
+
+
+def test_streams_continue_beside_long_prompts(tmp_path: Path) -> None:
+    found = run("disaggregation.py", tmp_path)
+    for kind in ("one", "split"):
+        assert found[kind]["beside_long_prompts"]["tokens_per_s"] > 0
+        assert found[kind]["beside_long_prompts"]["long_prompts"] > 0
+    assert "transfer_ms" in found["split"]["beside_long_prompts"]

@@ -351,10 +351,10 @@ def test_keys_and_values_keep_their_bits_in_other_blocks(dtype: torch.dtype) -> 
     for layer in range(shape.num_layers):
         for cached in one.layer(layer):
             cached.copy_(torch.randn(cached.shape))
-    values = one.read([5, 2, 7], 10)
-    other.write([6, 0, 1, 3], 0, values[:, :, :6])
-    other.write([6, 0, 1, 3], 6, values[:, :, 6:])
-    assert np.array_equal(other.read([6, 0, 1, 3], 10), values)
+    values = one.read([5, 2, 7], 10).values
+    other.write([6, 0, 1, 3], 0, 6, values)
+    other.write([6, 0, 1, 3], 6, 4, values)
+    assert np.array_equal(other.read([6, 0, 1, 3], 10).values, values)
     expected = one.layer(1)[0].view(8, 4, *one.layer(1)[0].shape[1:])[[5, 2, 7]].flatten(0, 1)[:10]
     found = other.layer(1)[0].view(8, 3, *expected.shape[1:])[[6, 0, 1, 3]].flatten(0, 1)[:10]
     assert torch.equal(found, expected)
@@ -386,8 +386,7 @@ class Side:
         step = self.scheduler.plan()
         if step is not None:
             for each in step.imports:
-                part = imported[each.sequence][:, :, each.start : each.start + each.count]
-                self.cache.write(each.sequence.blocks, each.start, part)
+                self.cache.write(each.sequence.blocks, each.start, each.count, imported[each.sequence])
             asked = [self.requests[row.sequence] for row in step.rows]
             self.launched.append((step, self.runner.launch(step, asked)))
         if self.launched and (step is None or len(self.launched) == self.runner.depth):
@@ -461,7 +460,7 @@ def run_split_schedule(seed: int, kind: str, counts: Counts) -> None:
                 needs_last_token=kind == "cpu" or rng.random() < 0.3,
                 first_token=sequence.tokens[sequence.prompt_length],
             )
-            imported[continued] = prefill.cache.read(sequence.blocks, sequence.prompt_length)
+            imported[continued] = prefill.cache.read(sequence.blocks, sequence.prompt_length).values
             transferred.append((continued, prefill.requests[sequence]))
             prefill.scheduler.finish(sequence)
         for sequence, _ in decode.advance(imported):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +20,26 @@ from skate.llm._engine.rope import rotate
 _PADDING = 64
 _LONGEST_PADDED = 512
 
+KeysValues: TypeAlias = "np.ndarray[Any, Any] | torch.Tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopy:
+    """A copy of keys and values in the memory of the host, which may be on its way from a GPU.
+
+    Args:
+        values: The keys and values, as `PrefilledPrompt` has them.
+        is_done: Happens when the copy is complete; None if it is.
+    """
+
+    values: np.ndarray[Any, Any]
+    is_done: torch.cuda.Event | None = None
+
+    async def wait(self) -> None:
+        """Wait until the copy is complete."""
+        if self.is_done is not None:
+            await asyncio.to_thread(self.is_done.synchronize)
+
 
 class KVCache:
     """Keys and values of every layer. A slot holds one token: slot `b * block_size + i` is token `i` of block `b`."""
@@ -31,26 +52,56 @@ class KVCache:
         shape = (config.num_layers, 2, blocks * block_size, config.num_kv_heads, config.head_dim)
         # Zeros, because slots that have not been written may be read and masked. They take no memory on a CPU.
         self._slots = torch.zeros(shape, dtype=dtype, device=device)
+        # Copies to the host run beside the steps.
+        self._copies: torch.cuda.Stream | None = None
+        if self._slots.is_cuda:
+            self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the keys and the values of a layer, each of shape `(slots, heads, head_dim)`."""
         return self._slots[index, 0], self._slots[index, 1]
 
-    def read(self, blocks: Sequence[int], count: int) -> np.ndarray[Any, Any]:
-        """Return a copy of the keys and values of the first tokens of a sequence, as `PrefilledPrompt` has them."""
+    def read(self, blocks: Sequence[int], count: int) -> HostCopy:
+        """Copy the keys and values of the first tokens of a sequence to the memory of the host."""
         slots = torch.tensor(_new_slots(AttentionRow(0, count, blocks), self.block_size))
-        return _as_numpy(self._slots.index_select(2, slots.to(self._slots.device)).cpu())
+        found = self._slots.index_select(2, slots.to(self._slots.device))
+        if self._copies is None:
+            return HostCopy(_as_numpy(found))
+        self._copies.wait_stream(torch.cuda.current_stream(found.device))
+        with torch.cuda.stream(self._copies):
+            copy = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
+            copy.copy_(found, non_blocking=True)
+            is_done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+            is_done.record()
+        found.record_stream(self._copies)
+        return HostCopy(_as_numpy(copy), is_done)
 
-    def write(self, blocks: Sequence[int], start: int, values: np.ndarray[Any, Any]) -> None:
-        """Write keys and values of the tokens of a sequence from position `start` on."""
-        count = values.shape[2]
+    def write(self, blocks: Sequence[int], start: int, count: int, values: KeysValues) -> None:
+        """Write the keys and values of some tokens of a sequence.
+
+        Args:
+            blocks: The blocks of the sequence.
+            start: The position of the first token to write.
+            count: The number of tokens to write.
+            values: The keys and values of the sequence from its first token on; for a GPU, what `stage` returned.
+        """
         slots = torch.tensor(_new_slots(AttentionRow(start, count, blocks), self.block_size))
-        if not self._slots.is_cuda:
-            _as_numpy(self._slots)[:, :, slots.numpy()] = values
-            return
-        staged = torch.empty(values.shape, dtype=self._slots.dtype, pin_memory=True)
-        _as_numpy(staged)[...] = values
-        self._slots[:, :, slots.to(self._slots.device)] = staged.to(self._slots.device, non_blocking=True)
+        part = slice(start, start + count)
+        if isinstance(values, torch.Tensor):
+            values = values.to(self._slots.device, non_blocking=True)
+            self._slots[:, :, slots.to(self._slots.device)] = values[:, :, part]
+        else:
+            _as_numpy(self._slots)[:, :, slots.numpy()] = values[:, :, part]
+
+
+def stage(values: np.ndarray[Any, Any], dtype: torch.dtype) -> torch.Tensor:
+    """Copy keys and values to memory from which a GPU reads while the host goes on.
+
+    It takes milliseconds, and may be called from any thread.
+    """
+    staged = torch.empty(values.shape, dtype=dtype, pin_memory=True)
+    _as_numpy(staged)[...] = values
+    return staged
 
 
 def _as_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

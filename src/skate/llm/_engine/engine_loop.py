@@ -27,6 +27,7 @@ from skate.llm._engine.api import (
     RequestTiming,
     TokenLogprob,
 )
+from skate.llm._engine.attention import HostCopy, KeysValues
 from skate.llm._engine.detokenizer import Detokenizer
 from skate.llm._engine.kv_transfer import check_layout
 from skate.llm._engine.model import Model
@@ -74,8 +75,11 @@ class ActiveRequest:
     Args:
         loop: The event loop that reads `pieces`.
         seed: The seed of the sampler.
-        exports: Whether the request ends with its first token, and then has `exported`.
-        prefilled: The keys and values that another engine has computed, until they are imported.
+        exports: Whether the request ends with its first token, and then has `exported` and `export`.
+        prefilled: What another engine has computed, until its keys and values are imported.
+        staged: These keys and values, where the model takes them.
+        exported: The computed prompt. Its keys and values are complete when `export` is.
+        export: The copy of the keys and values.
         before: Where the time went until another engine had computed the first token.
         layout: What the keys and values depend on, since `started`.
         started: When a step first computed a part of its prompt.
@@ -93,7 +97,9 @@ class ActiveRequest:
     seed: int = 0
     exports: bool = False
     prefilled: PrefilledPrompt | None = None
+    staged: KeysValues | None = None
     exported: PrefilledPrompt | None = None
+    export: HostCopy | None = None
     before: RequestTiming | None = None
     layout: KVLayout | None = None
     pieces: Pieces = field(default_factory=Pieces)
@@ -246,10 +252,10 @@ class EngineLoop:
                 request.layout = self._model.layout
         for each in step.imports:
             importing = self._requests[each.sequence]
-            assert importing.prefilled is not None
-            self._model.run_import(each, importing.prefilled.keys_values)
+            assert importing.staged is not None
+            self._model.run_import(each, importing.staged)
         for request in requests:
-            request.prefilled = None  # frees the memory of what was imported, cached or has to be computed
+            request.staged = None  # frees the memory of what was imported, cached or has to be computed
         self._launched.append((step, requests, self._model.runner.launch(step, requests)))
 
     def _finish_steps(self) -> None:
@@ -319,6 +325,7 @@ class EngineLoop:
             )
         assert request.started is not None
         assert request.layout is not None
+        request.export = self._model.export(sequence)
         request.exported = PrefilledPrompt(
             prompt=tuple(sequence.tokens[: sequence.prompt_length]),
             token=sequence.tokens[sequence.prompt_length],
@@ -326,7 +333,7 @@ class EngineLoop:
             seed=request.seed,
             layout=request.layout,
             adapter=request.adapter_digest,
-            keys_values=self._model.export(sequence),
+            keys_values=request.export.values,
             cached_tokens=sequence.cached_tokens or 0,
             timing=RequestTiming(
                 queue=request.started - request.arrived,
@@ -378,6 +385,7 @@ class EngineLoop:
             self._by_id[request_id] = request
             self._model.scheduler.add(request.sequence)
             if prefilled is not None:
+                request.prefilled = None
                 self._accept_first(request, prefilled)
 
     def _accept_first(self, request: ActiveRequest, prefilled: PrefilledPrompt) -> None:

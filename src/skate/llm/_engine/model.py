@@ -16,7 +16,7 @@ import torch
 from skate._base.suggestions import did_you_mean
 from skate.llm._engine.adapters import Adapter, load_adapter
 from skate.llm._engine.api import KVLayout
-from skate.llm._engine.attention import KVCache
+from skate.llm._engine.attention import HostCopy, KeysValues, KVCache, stage
 from skate.llm._engine.blocks import BlockPool
 from skate.llm._engine.decoder import Decoder
 from skate.llm._engine.layer_ops import LayerOps, TorchLayerOps
@@ -255,16 +255,19 @@ class Model:
         self.scheduler.forget_prefixes()
         self._set_layout(decoder)
 
-    def export(self, sequence: TokenSequence) -> np.ndarray[Any, Any]:
-        """Return a copy of the keys and values of the prompt of a sequence that has computed them."""
+    def export(self, sequence: TokenSequence) -> HostCopy:
+        """Copy the keys and values of the prompt of a sequence that has computed them."""
         assert self._cache is not None
         return self._cache.read(sequence.blocks, sequence.prompt_length)
 
-    def run_import(self, each: Import, keys_values: np.ndarray[Any, Any]) -> None:
-        """Write the planned part of the keys and values of a prompt into the cache."""
+    def stage(self, keys_values: np.ndarray[Any, Any]) -> KeysValues:
+        """Copy keys and values to where a GPU reads them fast. It may be called from any thread."""
+        return stage(keys_values, self.dtype)
+
+    def run_import(self, each: Import, keys_values: KeysValues) -> None:
+        """Write the planned part of the keys and values of a prompt into the cache; for a GPU, `stage` made them."""
         assert self._cache is not None
-        part = keys_values[:, :, each.start : each.start + each.count]
-        self._cache.write(each.sequence.blocks, each.start, part)
+        self._cache.write(each.sequence.blocks, each.start, each.count, keys_values)
 
     def add_adapter(self, name: str, folder: Path) -> None:
         """Load a LoRA adapter, or replace the one of the same name for later requests."""

@@ -25,11 +25,12 @@ from skate.llm._engine.api import (
     PrefilledPrompt,
     Tokenizer,
 )
+from skate.llm._engine.attention import KeysValues
 from skate.llm._engine.blocks import CachedPrefixes, root_hash
 from skate.llm._engine.detokenizer import Detokenizer
 from skate.llm._engine.engine_loop import ActiveRequest, EngineLoop
 from skate.llm._engine.grammar import GrammarCompiler, GrammarMask
-from skate.llm._engine.kv_transfer import check_prompt_of
+from skate.llm._engine.kv_transfer import check_layout, check_prompt_of
 from skate.llm._engine.model import Model, TorchEngineConfig
 from skate.llm._engine.model_files import open_model
 from skate.llm._engine.profiler import Profiler
@@ -156,6 +157,8 @@ class TorchEngine:
             raise piece
         if active.exported is None:
             raise KVTransferError("the request was aborted before its prompt was computed; prefill it again")
+        assert active.export is not None
+        await active.export.wait()
         return active.exported
 
     async def abort(self, request_id: str) -> None:
@@ -321,6 +324,7 @@ class TorchEngine:
         room = self.max_model_len - len(request.prompt)
         eos = () if params.ignore_eos else self.tokenizer.eos_token_ids
         stop_tokens = frozenset((*eos, *params.stop_token_ids))
+        staged = None if prefilled is None else await self._stage(prefilled, adapter)
         mask = None if params.grammar is None else await asyncio.to_thread(self._compile_grammar, request)
         seed = params.seed
         if seed is None:
@@ -363,7 +367,15 @@ class TorchEngine:
             seed=seed,
             exports=exports,
             prefilled=prefilled,
+            staged=staged,
         )
+
+    async def _stage(self, prefilled: PrefilledPrompt, adapter: Adapter | None) -> KeysValues:
+        """Return the keys and values of a prompt where the model takes them, so that no step waits for a slow copy."""
+        if self._model.device.type == "cpu":
+            return prefilled.keys_values
+        check_layout(prefilled, self._model.layout, None if adapter is None else adapter.digest)
+        return await asyncio.to_thread(self._model.stage, prefilled.keys_values)
 
     def _check_prompt(self, prompt: Sequence[int], *, room: int) -> None:
         check_prompt(prompt, room=room, vocab_size=self._model.config.vocab_size)
