@@ -157,6 +157,7 @@ def test_other_libraries_get_the_rows() -> None:
     assert ds.to_pandas()["id"].tolist() == list(range(6))
     with pytest.raises(ValueError, match="more than 5 rows, the limit"):
         ds.to_pandas(limit=5)
+    assert len(ds.to_pandas(limit=float("inf"))) == len(ds.to_pandas(limit=6)) == 6
 
 
 def test_a_dataframe_has_the_types_of_arrow_unless_it_was_one_before(settings: DataContext) -> None:

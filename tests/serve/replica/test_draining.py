@@ -30,7 +30,7 @@ class Caller:
 
 def make() -> RequestServer:
     nothing: Any = SimpleNamespace(answer=None)
-    return RequestServer(nothing, 1, nothing, nothing, nothing)
+    return RequestServer(nothing, 1, nothing, nothing, nothing, nothing)
 
 
 async def test_an_idle_replica_waits_until_each_caller_has_heard_that_it_stops() -> None:

@@ -94,3 +94,16 @@ def test_a_new_limit_holds_for_the_replica_that_is_there(run: Callable[..., Any]
     assert ask_at_once(f"{url}/ready", 1) == ['"ready"']
     run(deployment.options(max_ongoing_requests=MANY).bind())
     assert ask_at_once(url, MANY) == ['"met"'] * MANY
+
+
+def test_methods_called_through_handles_have_the_same_threads(run: Callable[..., Any]) -> None:
+    @serve.deployment(max_ongoing_requests=7, ray_actor_options=LIGHT)
+    async def threads() -> float:
+        from anyio import to_thread
+
+        return to_thread.current_default_thread_limiter().total_tokens
+
+    handle = run(threads.bind())
+    handle.remote().result()  # imports anyio
+    assert handle.remote().result() == 7
+    assert run(threads.options(max_ongoing_requests=9).bind()).remote().result() == 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,20 +60,22 @@ class ConversionMethods(PlanHolder):
     """Methods of `Dataset` that convert it to objects of other libraries."""
 
     @checked(limit=NON_NEGATIVE)
-    def to_pandas(self, limit: int | None = None) -> Any:
+    def to_pandas(self, limit: float | None = None) -> Any:
         """Return all rows as a pandas DataFrame with Arrow-backed columns, as in Ray.
 
         With `DataContext.enable_arrow_backed_pandas_conversion = False`, columns have NumPy types.
 
         Args:
-            limit: Raise ValueError if the dataset has more rows, before they fill the memory.
+            limit: Raise ValueError if the dataset has more rows, before they fill the memory. None and infinity are
+                no limit.
         """
-        node = self._node if limit is None else nodes.Limit(self._node, limit + 1)
+        most = None if limit is None or math.isinf(limit) else int(limit)
+        node = self._node if most is None else nodes.Limit(self._node, most + 1)
         found = list(self._tables(node))
-        if limit is not None and sum(each.num_rows for each in found) > limit:
+        if most is not None and sum(each.num_rows for each in found) > most:
             raise ValueError(
-                f"The dataset has more than {limit} rows, the limit: raise it, or call "
-                f"dataset.limit({limit}).to_pandas() for the first ones."
+                f"The dataset has more than {most} rows, the limit: raise it, or call "
+                f"dataset.limit({most}).to_pandas() for the first ones."
             )
         whole = tables.concat(found) if found else pa.table({})
         return frames.to_pandas(whole, arrow_types=self._context.enable_arrow_backed_pandas_conversion)

@@ -220,7 +220,12 @@ class _Components:
         components.threads = ThreadLimit(spec.options.max_ongoing_requests)
         components.http = HttpHandler(code, components.threads, app)
         components.server = RequestServer(
-            code, spec.options.max_ongoing_requests, components.http, context, components.observer
+            code,
+            spec.options.max_ongoing_requests,
+            components.threads,
+            components.http,
+            context,
+            components.observer,
         )
         on_change(lambda ids: components.server.publish_models(sorted(ids)))
         if isinstance(code.instance, TaskConsumerWrapper):

@@ -14,7 +14,7 @@ from skate.serve._replica.grpc_handler import GrpcHandler
 from skate.serve._replica.http_handler import HttpHandler
 from skate.serve._replica.read_write_lock import ReadWriteLock
 from skate.serve._replica.running_request import RunningRequest
-from skate.serve._replica.user_code import UserCode
+from skate.serve._replica.user_code import ThreadLimit, UserCode
 from skate.serve._wire.frames import (
     Call,
     End,
@@ -55,6 +55,7 @@ class RequestServer:
         self,
         code: UserCode,
         max_ongoing_requests: int,
+        threads: ThreadLimit,
         http: HttpHandler,
         replica: ReplicaContext,
         observer: ReplicaObserver,
@@ -64,6 +65,7 @@ class RequestServer:
         self.exchange = Exchange()
         self.lock = ReadWriteLock()
         self._code = code
+        self._threads = threads
         self._loop = asyncio.get_running_loop()
         self._handlers: dict[type[Frame], _Handler] = {
             Call: self._call,
@@ -238,6 +240,7 @@ class RequestServer:
             args, kwargs = unpack(frame.args)
         else:
             args, kwargs = await self.exchange.receive(running.link.name, frame.id)
+        self._threads.apply()
         try:
             result = await self._code.call(frame.method, args, kwargs)
             is_stream = _is_generator(result)
