@@ -204,7 +204,8 @@ def test_a_column_that_is_not_there_is_an_error(where: str, settings: DataContex
     settings.checkpoint_config = CheckpointConfig("key", str(tmp_path / "ids"))
     ds = skate.data.range(4)
     with pytest.raises(
-        ValueError, match=r"ID column key is missing from the rows that are read or written, which have 'id'"
+        ValueError,
+        match=r"ID column key is absent in the block to be written, or already in what is read, which has 'id'",
     ):
         ds.write_parquet(str(tmp_path / "out"))
     with pytest.raises(ValueError, match=r"ids have to come from the source"):

@@ -80,7 +80,7 @@ def id_column(block: pa.Table, column: str) -> pa.ChunkedArray:
     """
     if column not in block.column_names:
         raise InvalidCheckpointingConfig(
-            f"ID column {column} is missing from the rows that are read or written, which have "
+            f"ID column {column} is absent in the block to be written, or already in what is read, which has "
             f"{', '.join(map(repr, block.column_names)) or 'no columns'}: ids have to come from the source, and no "
             f"step may drop or rename them"
         )

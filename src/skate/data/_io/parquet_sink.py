@@ -128,8 +128,9 @@ class ParquetDatasink(BlockBasedFileDatasink):
         # Otherwise two appending writes with the same names would overwrite each other's rows.
         if self.mode == SaveMode.APPEND and write_uuid not in template:
             raise ValueError(
-                f"Appending files needs names that no other write uses, but the FilenameProvider returned {template!r} "
-                f"without the id of the write, {write_uuid!r}. Put write_uuid into the name, or pass mode='overwrite'"
+                f"Write UUID {write_uuid!r} is missing from filename template {template!r}. This could result in files "
+                "being overwritten by the next write that appends. Modify your FileNameProvider implementation to put "
+                "write_uuid into the name, or pass mode='overwrite'"
             )
 
     def _split_by_rows(self, table: pa.Table) -> Iterator[pa.Table]:

@@ -117,7 +117,7 @@ def resolve_outputs(columns: list[str], output_columns: list[str] | None) -> lis
         return columns
     if len(columns) != len(output_columns):
         raise ValueError(
-            f"Each of the {len(columns)} columns {columns} needs one output column, but output_columns has "
-            f"{len(output_columns)}: {output_columns}."
+            f"The length of columns and output_columns must match: columns is {columns}, and output_columns is "
+            f"{output_columns}."
         )
     return output_columns
