@@ -53,8 +53,8 @@ class DataType:
     def __post_init__(self) -> None:
         if not isinstance(self._physical_dtype, (pa.DataType, np.dtype, type)):
             raise TypeError(
-                "A DataType is made of an Arrow type, a NumPy dtype or a Python class, not of"
-                f" {self._physical_dtype!r} ({type(self._physical_dtype).__name__})"
+                "DataType supports only PyArrow DataType, NumPy dtype, or Python type, got "
+                f"{self._physical_dtype!r} ({type(self._physical_dtype).__name__})"
             )
 
     def __eq__(self, other: object) -> builtins.bool:

@@ -80,7 +80,7 @@ def test_a_time_has_the_types_and_units_there_are(make: Callable[[], DataType], 
 
 @pytest.mark.parametrize("value", ["string", 123, [1], None, object()])
 def test_anything_else_is_no_type(value: Any) -> None:
-    with pytest.raises(TypeError, match="made of an Arrow type, a NumPy dtype or a Python class"):
+    with pytest.raises(TypeError, match="supports only PyArrow DataType, NumPy dtype, or Python type"):
         DataType(value)
 
 

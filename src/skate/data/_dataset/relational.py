@@ -261,18 +261,18 @@ class RelationalMethods(PlanHolder):
         """
         if num_blocks is None and target_num_rows_per_block is None:
             raise ValueError(
-                "repartition() needs `num_blocks` or `target_num_rows_per_block`, and got neither"
+                "Either `num_blocks` or `target_num_rows_per_block` must be set; repartition() got neither."
             )
         if num_blocks is not None and target_num_rows_per_block is not None:
             raise ValueError(
-                f"repartition() got num_blocks={num_blocks} and target_num_rows_per_block={target_num_rows_per_block}, "
-                "of which one determines the other: pass one of them."
+                "Only one of `num_blocks` or `target_num_rows_per_block` must be set, but not both. repartition() got "
+                f"{num_blocks} and {target_num_rows_per_block}."
             )
         if target_num_rows_per_block is not None:
             if shuffle:
-                raise ValueError("`shuffle` needs `num_blocks`, not `target_num_rows_per_block`.")
+                raise ValueError("`shuffle` must be False when `target_num_rows_per_block` is set.")
             if keys:
-                raise ValueError("`keys` needs `num_blocks`, not `target_num_rows_per_block`.")
+                raise ValueError("`keys` must be None when `target_num_rows_per_block` is set.")
             return self._with_node(nodes.Resize(self._node, target_num_rows_per_block, strict))
         assert num_blocks is not None
         names = (keys,) if isinstance(keys, str) else tuple(keys or ())
