@@ -249,12 +249,12 @@ class RequestServer:
                 return
             if is_stream:
                 raise TypeError(
-                    f"Method '{frame.method}' returned a generator. Call it through handle.options(stream=True), and "
-                    "iterate over the response."
+                    f"Method '{frame.method}' returned a generator. You must use `handle.options(stream=True)` to call "
+                    "generators on a deployment, and iterate over the response."
                 )
             if frame.stream:
                 raise TypeError(
-                    f"Method '{frame.method}' was called with handle.options(stream=True), but did not return a "
+                    f"Method '{frame.method}' was called with `handle.options(stream=True)`, but it did not return a "
                     "generator: call it without stream=True, or make it a generator."
                 )
             packed = pack(result)
