@@ -52,8 +52,6 @@ TRANSIENT_IO_ERRORS = (
 # Settings for parts of Ray's engine that Skate lacks: they can be set and read, but have no effect.
 _IGNORED_SETTINGS: dict[str, Any] = {
     "actor_prefetcher_enabled": False,
-    "actor_init_max_retries": 3,
-    "actor_init_retry_on_errors": False,
     "arrow_fixed_shape_tensor_format": FixedShapeTensorFormat.V2,
     "accurate_map_phase_timing": False,
     "batch_to_block_arrow_format": True,
@@ -76,7 +74,6 @@ _IGNORED_SETTINGS: dict[str, Any] = {
     "hash_shuffle_reduce_batch_size": 16,
     "hash_shuffle_reduce_get_timeout_s": 1800.0,
     "join_operator_actor_num_cpus_override": None,
-    "max_consecutive_actor_init_deaths": 0,
     "max_hash_shuffle_aggregators": None,
     "max_hash_shuffle_finalization_batch_size": None,
     "memory_usage_poll_interval_s": 1,
@@ -139,6 +136,8 @@ _RANGES = {
     "max_tasks_in_flight_per_actor": POSITIVE,
     "max_errored_blocks": Range(least=-1),
     "max_map_retries": Range(least=-1),
+    "actor_init_max_retries": Range(least=-1),
+    "max_consecutive_actor_init_deaths": Range(least=-1),
 }
 
 # Settings for which Ray warns when they are set, and the remedy.
@@ -184,6 +183,11 @@ class DataContext:
         max_map_retries: Maximum number of these calls for the same rows; -1 means any number.
         actor_task_retry_on_errors: Types of errors after which instances of classes are called again, any number of
             times; True names all errors.
+        actor_init_retry_on_errors: Whether a class is constructed again, in the same process, if its constructor raises
+            an error.
+        actor_init_max_retries: Maximum number of these attempts after the first one; -1 means any number.
+        max_consecutive_actor_init_deaths: Number of actors of an operator that may fail or die while they start, one
+            after another, before the job fails; -1 means any number. Each is replaced by a new one.
         raise_original_map_exception: Raise the exception of user code, instead of an error that adds its location.
         enable_arrow_backed_pandas_conversion: Let `Dataset.to_pandas` return Arrow-backed dtypes, which support nulls,
             instead of NumPy dtypes. Rows that a program passed as a DataFrame keep its dtypes.
@@ -214,6 +218,9 @@ class DataContext:
     retried_map_errors: bool | list[str] = field(default_factory=list)
     write_file_retry_on_errors: list[str] = field(default_factory=list)
     actor_task_retry_on_errors: bool | list[type[BaseException]] = False
+    actor_init_retry_on_errors: bool = False
+    actor_init_max_retries: int = 3
+    max_consecutive_actor_init_deaths: int = 0
     checkpoint_config: CheckpointConfig | None = None
     dataset_logger_id: str | None = None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import skate
 from skate.data import DataContext
 from skate.data._exec import retries as retries_module
 from skate.data._exec.retries import Retries
+from skate.exceptions import RayActorError
+from tests.data.conftest import HERE, THREADS
 
 pytestmark = pytest.mark.usefixtures("where")
 
@@ -113,3 +117,65 @@ def test_rows_are_dropped_only_after_the_last_call(settings: DataContext) -> Non
     errors = [ValueError("busy")] * 2
     ds = skate.data.range(3).map(Flaky, fn_constructor_args=errors, on_error="drop")
     assert [row["id"] for row in ds.take_all()] == [1, 2]
+
+
+class FailsToStart:
+    """Its constructor fails the first times; a file counts them, over all processes."""
+
+    def __init__(self, attempts: Path, failures: int) -> None:
+        with attempts.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        if len(attempts.read_text().splitlines()) <= failures:
+            raise ValueError("not yet")
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+
+def constructed(attempts: Path, failures: int, **options: Any) -> list[int]:
+    """Run a dataset with that class, and return its rows."""
+    attempts.unlink(missing_ok=True)
+    constructor = {"fn_constructor_args": (attempts, failures), **options}
+    return [row["id"] for row in skate.data.range(3).map_batches(FailsToStart, **constructor).take_all()]
+
+
+def test_a_class_is_constructed_again_in_the_same_process(settings: DataContext, tmp_path: Path) -> None:
+    attempts = tmp_path / "attempts"
+    settings.actor_init_max_retries = 2
+    with pytest.raises(Exception, match="not yet"):
+        constructed(attempts, 1)
+    settings.actor_init_retry_on_errors = True
+    assert constructed(attempts, 2) == [0, 1, 2]
+    assert len(set(attempts.read_text().splitlines())) == 1
+    with pytest.raises(Exception, match="not yet"):
+        constructed(attempts, 3)
+    settings.actor_init_max_retries = -1
+    assert constructed(attempts, 5) == [0, 1, 2]
+
+
+def test_an_actor_that_fails_to_start_is_replaced(settings: DataContext, where: str, tmp_path: Path) -> None:
+    if where in (HERE, THREADS):
+        pytest.skip("there are no actors")
+    attempts = tmp_path / "attempts"
+    settings.max_consecutive_actor_init_deaths = 2
+    assert constructed(attempts, 2, concurrency=1) == [0, 1, 2]
+    assert len(attempts.read_text().splitlines()) == 3
+    with pytest.raises(RayActorError, match="not yet"):
+        constructed(attempts, 3, concurrency=1)
+    settings.max_consecutive_actor_init_deaths = -1
+    settings.actor_init_retry_on_errors, settings.actor_init_max_retries = True, 1
+    assert constructed(attempts, 5, concurrency=1) == [0, 1, 2]
+
+
+def test_constructors_see_the_settings_of_the_dataset(settings: DataContext) -> None:
+    class Seen:
+        def __init__(self) -> None:
+            self.limit = DataContext.get_current().max_map_retries
+
+        def __call__(self, batch: Any) -> Any:
+            return {"limit": [self.limit]}
+
+    settings.max_map_retries = 7
+    ds = skate.data.range(1).map_batches(Seen, concurrency=1)
+    settings.max_map_retries = 0
+    assert ds.take_all() == [{"limit": 7}]

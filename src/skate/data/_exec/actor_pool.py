@@ -25,6 +25,8 @@ class ActorPool:
         work: The work that the actors do.
         options: Options of the actors, such as resources and runtime environment.
         options_fn: Returns further options each time an actor starts.
+        max_start_failures: How many actors may fail to start one after another; -1 for any number.
+        start_failures: How many actors have failed to start since the last one that did.
     """
 
     work: Any
@@ -34,6 +36,8 @@ class ActorPool:
     tasks_per_actor: int = 2
     options: dict[str, Any] = field(default_factory=dict)
     options_fn: Any = None
+    max_start_failures: int = 0
+    start_failures: int = 0
     members: list[PoolActor] = field(default_factory=list)
     started: bool = False
     idle_tasks: int = 0  # consecutive tasks that ended with at least half of the pool idle

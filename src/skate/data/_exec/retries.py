@@ -53,6 +53,14 @@ class Retries:
             ((Exception,) if types else ()) if isinstance(types, bool) else tuple(types),
         )
 
+    @classmethod
+    def of_constructors(cls) -> Retries | None:
+        """Return how often the current settings construct a class again after an error; None for never."""
+        context = DataContext.get_current()
+        if not context.actor_init_retry_on_errors or not context.actor_init_max_retries:
+            return None
+        return cls(True, context.actor_init_max_retries)
+
     def call(self, action: Callable[[], T]) -> T:
         """Call a function until it succeeds, or raises an error that is not retried."""
         attempt = 0

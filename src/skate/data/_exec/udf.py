@@ -70,11 +70,15 @@ class Udf:
         """Create the instance of a class, unless this process has one."""
         if self.is_class and self._key not in _instances:
             with meter.current().user:
+                retries = Retries.of_constructors()
                 try:
-                    made = self.function(*self.constructor_args, **self.constructor_kwargs)
+                    made = self._construct() if retries is None else retries.call(self._construct)
                 except Exception as error:
                     raise user_error(error) from error.__cause__
             _instances[self._key] = made
+
+    def _construct(self) -> Any:
+        return self.function(*self.constructor_args, **self.constructor_kwargs)
 
     def bind(self) -> Callable[[Any], Any]:
         """Return a callable that takes a row or a batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import uuid
@@ -69,15 +70,17 @@ def as_task_error(error: Exception, name: str) -> Exception:
 
 def _in_context(work: Work, stream: Iterator[T]) -> Iterator[T]:
     """Yield the same values, computed while the settings of the dataset are current."""
-    if work.context is None:
-        yield from stream
-        return
     while True:
-        with DataContext.current(work.context):
+        with _settings_of(work):
             made = next(stream, None)
         if made is None:
             return
         yield made
+
+
+def _settings_of(work: Work) -> contextlib.AbstractContextManager[Any]:
+    """Return a context manager in which the settings of the dataset are current."""
+    return contextlib.nullcontext() if work.context is None else DataContext.current(work.context)
 
 
 def _report(block: pa.Table, measured: meter.Meter) -> Report:
@@ -173,7 +176,9 @@ class WorkerActor:
     def __init__(self, handle: WorkHandle) -> None:
         self._work_handle = handle
         before = instance_keys()  # of other actors, on an engine with one process
-        _work(handle).prepare()
+        work = _work(handle)
+        with _settings_of(work):
+            work.prepare()
         self._instances = instance_keys() - before
 
     def ready(self) -> None:

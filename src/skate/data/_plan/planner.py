@@ -115,7 +115,16 @@ class Stage:
         min_size, max_size, initial_size = compute.actors
         each = context.max_tasks_in_flight_per_actor or compute.tasks_per_actor
         options = {"max_restarts": -1, "max_task_retries": -1, **compute.options}
-        return ActorPool(step, min_size, max_size, initial_size, each, options, compute.options_fn)
+        return ActorPool(
+            step,
+            min_size,
+            max_size,
+            initial_size,
+            each,
+            options,
+            compute.options_fn,
+            context.max_consecutive_actor_init_deaths,
+        )
 
 
 def _apply(compute: Compute, operator: operators.Tasks) -> None:

@@ -34,6 +34,7 @@ from skate.data._exec.worker import (
     task_function,
     with_preloading,
 )
+from skate.exceptions import RayActorError
 
 WorkHandles = dict[int, tuple[WorkHandle, Work]]  # the work keeps its id unique
 
@@ -333,13 +334,27 @@ class WorkerDriver:
 
     async def _start_actor(self, pool: ActorPool, member: PoolActor) -> None:
         try:
-            handle, ready = self._traced("actor pool", self._create_actor, pool)
-            await ready
+            handle = await self._start(pool)
             self._report_event(self.scheduler.actor_started, member, handle)
         except Exception as error:  # the consumer raises it
             self._fail(error)
         finally:
             self._starting.pop(member, None)
+
+    async def _start(self, pool: ActorPool) -> Any:
+        """Start an actor of a pool, and return its handle. Replace actors that fail, as often as the pool allows."""
+        while True:
+            handle, ready = self._traced("actor pool", self._create_actor, pool)
+            try:
+                await ready
+            except RayActorError as error:
+                pool.start_failures += 1
+                if 0 <= pool.max_start_failures < pool.start_failures:
+                    raise
+                _logger.warning("A worker actor did not start, and is replaced: %s", error)
+            else:
+                pool.start_failures = 0
+                return handle
 
     async def _stop_idle_actor(self, handle: Any) -> None:
         """Let an actor drop its instances of user classes, which may hold resources, and kill it."""
