@@ -260,6 +260,7 @@ ROWS: tuple[Row, ...] = (
     Row(name="n_to_n", title="actor calls, async (n:n)", program="actors", limits=(_STREAM,)),
     Row(name="task_1mb", title="tasks with a 1 MB argument", program="tasks", peers=_ALL),
     Row(name="tasks_10k", title="10,000 tasks at once", program="tasks", peers=_ALL, limits=(_STREAM,)),
+    Row(name="tasks_nested", title="100 tasks that wait for tasks that wait", program="tasks"),
     Row(name="on_ray_tasks", title="ray engine: tasks, async", program="on_ray", bar=_ON_RAY, paired=True),
     Row(
         name="on_ray_calls",

@@ -1,4 +1,4 @@
-"""Tasks: one at a time, a thousand in flight, ten thousand at once, with a large argument, in a tree."""
+"""Tasks: one at a time, a thousand in flight, ten thousand at once, with a large argument, in a tree, nested."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ def first_of(array: Any) -> float:
 @ray.remote
 def add(*numbers: int) -> int:
     return sum(numbers)
+
+
+@ray.remote
+def inner() -> bytes:
+    return ray.get(nothing.remote())  # type: ignore[no-any-return]
+
+
+@ray.remote
+def outer() -> bytes:
+    return ray.get(inner.remote())  # type: ignore[no-any-return]
 
 
 def submit_and_get(count: int) -> None:
@@ -74,5 +84,15 @@ def fan_in() -> float:
     return job.rate(step, 1000)
 
 
+def tasks_nested() -> float:
+    """Submit tasks that each wait for a task that waits for another."""
+    count = 100
+
+    def step() -> None:
+        ray.get([outer.remote() for _ in range(count)])
+
+    return count / job.once(lambda: ray.get(outer.remote()), step)
+
+
 if __name__ == "__main__":
-    job.run_on(ray, tasks_sync, tasks_async, tasks_10k, task_1mb, fan_in)
+    job.run_on(ray, tasks_sync, tasks_async, tasks_10k, task_1mb, fan_in, tasks_nested)

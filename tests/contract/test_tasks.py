@@ -274,6 +274,24 @@ def test_nested_tasks_wider_than_the_machine_do_not_deadlock() -> None:
 
 
 @pytest.mark.one_machine
+def test_many_tasks_that_wait_for_others_need_few_processes() -> None:
+    @skate.remote
+    def leaf() -> int:
+        return os.getpid()
+
+    @skate.remote
+    def branch() -> set[int]:
+        return {os.getpid(), skate.get(leaf.remote())}
+
+    @skate.remote
+    def root() -> set[int]:
+        return {os.getpid(), *skate.get(branch.remote())}
+
+    processes = set.union(*skate.get([root.remote() for _ in range(60)]))
+    assert len(processes) <= 60  # instead of one for each root and branch
+
+
+@pytest.mark.one_machine
 def test_a_task_blocked_in_get_gives_its_cpu_back() -> None:
     @skate.remote(num_cpus=4)
     def whole_machine(depth: int) -> int:

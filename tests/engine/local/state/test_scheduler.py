@@ -443,6 +443,60 @@ def test_a_blocked_worker_lends_its_cpu(world: World) -> None:
     assert other.tasks == [child]
 
 
+def run_next(worker: Worker, expected: list[bytes]) -> None:
+    """Finish the tasks that a worker gets, one after another."""
+    for task in expected:
+        assert worker.tasks == [task]
+        worker.finish(task)
+
+
+def test_what_a_blocked_worker_waits_for_runs_before_older_tasks(world: World) -> None:
+    driver = world.driver()
+    template = driver.define()
+    parent, *others = [driver.submit(template) for _ in range(3)]
+    worker = world.start_worker()
+    children = [worker.submit(parent=parent) for _ in range(3)]
+    grandchildren = []
+    worker.block(*map(result, children[:2]))
+    other = world.start_worker()
+    assert other.tasks == [children[0]]
+    grandchildren.append(other.submit(parent=children[0]))
+    other.block(result(grandchildren[0]))
+    run_next(world.start_worker(), [grandchildren[0], children[1], *others, children[2]])
+
+
+def test_the_arguments_of_what_a_blocked_worker_waits_for_come_first_too(world: World) -> None:
+    driver = world.driver()
+    template = driver.define()
+    parent, other = [driver.submit(template) for _ in range(2)]
+    worker = world.start_worker()
+    argument = worker.submit(parent=parent)
+    child = worker.submit(parent=parent, needs=[result(argument)])
+    worker.block(result(child))
+    run_next(world.start_worker(), [argument, child, other])
+
+
+def test_tasks_that_are_handed_back_do_not_overtake_what_a_blocked_worker_waits_for(world: World) -> None:
+    driver = world.driver()
+    worker, template = short_tasks(driver)
+    running, ahead, queued = [driver.submit(template) for _ in range(3)]
+    child = worker.submit(parent=running)
+    worker.block(result(child), task=running)
+    worker.hand_back(ahead, queued)
+    assert world.start_worker().tasks[0] == child
+
+
+def test_what_a_blocked_worker_waits_for_runs_before_older_tasks_with_other_resources() -> None:
+    world = World(cpus=1)
+    driver = world.driver()
+    template = driver.define()
+    parent, other = [driver.submit(template) for _ in range(2)]
+    worker = world.start_worker()
+    child = worker.submit(parent=parent, resources={"CPU": 0.5})
+    worker.block(result(child))
+    run_next(world.start_worker(), [child, other])
+
+
 def test_a_worker_that_goes_on_takes_its_cpu_back_even_if_that_is_one_too_many(world: World) -> None:
     driver = world.driver()
     parent = driver.submit()

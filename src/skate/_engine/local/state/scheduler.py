@@ -9,7 +9,7 @@ from skate._base.object_ref import SHARED
 from skate._engine.common import feasibility
 from skate._engine.common.resources import UNIT, Pool, to_units
 from skate._engine.common.states import QUEUED, RUNNING
-from skate._engine.local.state import exits
+from skate._engine.local.state import awaited_tasks, exits
 from skate._engine.local.state.records import (
     ACTOR,
     HOST,
@@ -50,6 +50,7 @@ class Scheduler:
         self._ahead = TasksAhead(machine)
         # Cancelled by force on a worker with other tasks, and since when.
         self._force_cancelled: list[tuple[float, Task]] = []
+        self._awaited = awaited_tasks.AwaitedTasks(machine)
         self._served_actors: set[Key] = set()  # kinds whose last idle worker became an actor
         self.groups_wait = False  # whether placement groups wait for resources
         self._changed = False
@@ -108,8 +109,8 @@ class Scheduler:
         """Queue a task for a worker."""
         task.state = QUEUED
         cls = task.template.cls
-        if front:
-            cls.queue.appendleft(task)
+        if front or task.sequence < 0:
+            awaited_tasks.insert_in_front(cls.queue, task)
         else:
             cls.queue.append(task)
         self.waiting[cls] = None
@@ -377,6 +378,7 @@ class Scheduler:
         # Actors keep their resources.
         if peer.grant is not None and peer.blocked == 1 and peer.state is LEASED:
             peer.grant.lend_cpus()
+            self._awaited.put_first(message.objects)
             self._changed = True
 
     def unblocked(self, source: int, message: m.Unblocked) -> None:
