@@ -276,7 +276,7 @@ def test_a_class_that_cannot_be_subclassed_comes_as_a_task_error_that_names_it(
     assert error is plain
     assert type(error.cause) is Final
     assert "Final: end" in str(error)
-    assert "its attribute `cause` is the original exception." in caplog.text
+    assert "You can use `ray_task_error.cause` to access the user exception." in caplog.text
     with pytest.raises(TypeError, match="Final is final"):
         plain.make_dual_exception_instance()
     assert type(pickle.loads(pickle.dumps(error)).cause) is Final

@@ -98,7 +98,7 @@ def test_minus_one_is_infinity_where_infinity_makes_sense(kind: type[TaskOptions
 
 @pytest.mark.parametrize("value", [-1, "lazily"])
 def test_num_returns_is_a_count_or_streaming(value: object) -> None:
-    expected = f"num_returns={value!r} is invalid. Pass a non-negative integer"
+    expected = f"only accepts None, a non-negative integer, .* got {value!r}"
     with pytest.raises(ValueError, match=expected):
         TaskOptions.parse({"num_returns": value})
     for good in (None, 0, 3, "streaming", "dynamic"):

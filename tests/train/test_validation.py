@@ -218,7 +218,7 @@ def test_a_validation_needs_a_checkpoint_and_somebody_who_does_it(fit: Fit, run_
     with pytest.raises(WorkerGroupError, match="Validation requires a checkpoint") as raised:
         fit(lambda: train.report({}, validation=True), 1, validation_config=ValidationConfig(double))
     assert isinstance(raised.value.worker_failures[0], ValueError)
-    with pytest.raises(WorkerGroupError, match="the trainer has no function for that"):
+    with pytest.raises(WorkerGroupError, match="was not set on the trainer, but a validation was requested"):
         fit(lambda: train.report({}, checkpoint=write_checkpoint(), validation=True), 1)
     with pytest.raises(WorkerGroupError, match="got 'yes'"):
         fit(lambda: train.report({}, checkpoint=write_checkpoint(), validation="yes"), 1)  # type: ignore[arg-type]

@@ -201,9 +201,9 @@ def test_work_must_fit_into_the_group_it_is_sent_to(engine: FakeEngine) -> None:
     sent(TaskOptions)
     sent(TaskOptions, 1, num_cpus=0, resources={"disk": 1})
     sent(ActorOptions, 0)
-    with pytest.raises(ValueError, match="more than any of the usable bundles"):
+    with pytest.raises(ValueError, match="cannot fit into any bundles"):
         sent(TaskOptions, num_cpus=2)
-    with pytest.raises(ValueError, match="more than any of the usable bundles"):
+    with pytest.raises(ValueError, match="cannot fit into any bundles"):
         sent(ActorOptions, 1)
     with pytest.raises(ValueError, match="bundle index 3 is invalid"):
         sent(TaskOptions, 3)

@@ -161,6 +161,6 @@ def check_fits(
         return
     request = {kind: int(amount) if amount == int(amount) else amount for kind, amount in resources.items()}
     raise ValueError(
-        f"{name} needs {request}, more than any of the usable bundles of its placement group has: "
-        f"{[dict(bundle) for bundle in usable]}. Make a bundle larger, or request less."
+        f"Cannot schedule {name} with the placement group because the resource request {request} cannot fit into any "
+        f"bundles for the placement group, {[dict(bundle) for bundle in usable]}. Make a bundle larger."
     )

@@ -110,8 +110,8 @@ def _num_returns_problem(value: int | str | None) -> str | None:
     if value is None or value in ("dynamic", "streaming") or (isinstance(value, int) and value >= 0):
         return None
     return (
-        f"num_returns={value!r} is invalid. Pass a non-negative integer (num_returns must be >= 0), or for a generator "
-        "'streaming' or 'dynamic', of which 'streaming' is better. None means 1, and 'streaming' for a generator."
+        "The keyword 'num_returns' only accepts None, a non-negative integer, 'streaming' (for generators), or "
+        f"'dynamic', got {value!r} (num_returns must be >= 0). None means 1, and 'streaming' for a generator."
     )
 
 

@@ -82,7 +82,8 @@ class NodeAffinitySchedulingStrategy(_Strategy):
         self.soft = soft
         if _spill_on_unavailable and not soft:
             raise ValueError(
-                "_spill_on_unavailable lets work run on other nodes, which soft=False forbids: pass soft=True."
+                "_spill_on_unavailable cannot be set when soft is False. Please set soft to True to use "
+                "_spill_on_unavailable."
             )
         if _fail_on_unavailable and soft:
             raise ValueError(

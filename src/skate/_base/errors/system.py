@@ -91,7 +91,8 @@ class AuthenticationError(RayError):
     def __str__(self) -> str:
         return (
             f"{self.message}. Put the cluster's token into RAY_AUTH_TOKEN, or into the file that "
-            "RAY_AUTH_TOKEN_PATH names. The operator of the cluster has it."
+            "RAY_AUTH_TOKEN_PATH names. The operator of the cluster has it. "
+            "https://docs.ray.io/en/latest/ray-security/token-auth.html says more."
         )
 
 

@@ -152,7 +152,8 @@ class RayTaskError(RayError):
 
             logging.getLogger(PUBLIC_MODULE).warning(
                 "The class %r of an exception raised by %s cannot be subclassed (%s). "
-                "Only `except RayTaskError` catches the error; its attribute `cause` is the original exception.",
+                "This exception is raised as RayTaskError only. "
+                "You can use `ray_task_error.cause` to access the user exception.",
                 type(cause),
                 self.function_name,
                 error,

@@ -164,7 +164,7 @@ class Session:
             )
         if settings is not None and not self.assignment.validates:
             raise ValueError(
-                "report() was asked to validate the checkpoint, and the trainer has no function for that: give it "
+                "`validation_config` was not set on the trainer, but a validation was requested. Give the trainer "
                 "validation_config=ValidationConfig(fn=…)."
             )
         return settings
@@ -254,7 +254,7 @@ class Session:
     def _name_of_uploaded(self, stored: Any) -> str:
         if not isinstance(stored, Checkpoint):
             raise ValueError(  # as in Ray
-                "checkpoint_upload_fn must return the skate.train.Checkpoint that it has stored, got "
+                "checkpoint_upload_fn must return a `ray.train.Checkpoint`, which is skate.train.Checkpoint, got "
                 f"{arguments.shown(stored)}."
             )
         return self._name_of(stored, "checkpoint_upload_fn returned a checkpoint")
