@@ -436,7 +436,7 @@ def test_appending_under_names_that_repeat_is_refused(tmp_path: Path) -> None:
         def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
             return f"{task_index}.parquet"
 
-    with pytest.raises(ValueError, match=r"returned '0.parquet' without the id of the write"):
+    with pytest.raises(ValueError, match=r"missing from filename template '0.parquet'"):
         write(ParquetDatasink(tmp_path, filename_provider=Same()), TABLE)
     write(ParquetDatasink(tmp_path, filename_provider=Same(), mode=SaveMode.OVERWRITE), TABLE)
     assert list(files(tmp_path)) == ["0.parquet"]
