@@ -27,7 +27,7 @@ from tests.dashboard import fake_data
 STATIC = Path(__file__).parents[2] / "src/skate/dashboard/static"
 POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'"
 MILLION = 1_000_000  # of events that are no longer kept, in the scene "many"
-SCENES = ("busy", "empty", "ended", "restarted", "unauthorized", "many", "written")
+SCENES = ("busy", "empty", "ended", "restarted", "unauthorized", "many", "written", "cut")
 
 
 class NotFoundError(Exception):
@@ -199,7 +199,7 @@ def _event(name: str, data: Any) -> str:
 async def _updates(server: Server, paths: list[str]) -> AsyncIterator[str]:
     changed = server.changed
     sent: dict[str, str] = {}
-    while not changed.is_set():
+    while not changed.is_set() and server.scene != "cut":
         for path in paths:
             try:
                 event = _event("update", {"path": path, "data": server.answer(path)})

@@ -361,9 +361,10 @@ def test_a_lost_connection_is_said_and_recovers(page: Page, url: str) -> None:
     page.open(url)
     wait_for_text(page, "Live")
     page.set_offline(True)
-    set_scene(url, "busy")  # ends the stream
+    set_scene(url, "cut")  # ends the stream, and one that the page is opening
     wait_for_text(page, "The connection to the dashboard's server is lost.", "[role=alert]")
     wait_for_text(page, "18,432", "main")
+    set_scene(url, "busy")
     page.set_offline(False)
     wait_for_text(page, "Live", "header")
     page.wait_for("!document.querySelector('[role=alert]')")
