@@ -186,17 +186,22 @@ def dumps(value: Any) -> bytes:
     return serialize(value).to_bytes()
 
 
+def dumps_plain_call(args: Sequence[Any], kwargs: dict[str, Any]) -> bytes | None:
+    """Return the arguments of a call as one byte string if they are a few plain values, else None."""
+    if kwargs:
+        return None
+    if not args:
+        return NO_ARGUMENTS
+    for arg in args:
+        if type(arg) not in PLAIN:
+            return None
+    return pickle.dumps((args, None), 5)
+
+
 def dumps_call(args: Sequence[Any], kwargs: dict[str, Any]) -> Serialized:
     """Serialize the arguments of a call; the common case of a few plain values takes a short cut."""
-    if not kwargs:
-        if not args:
-            return Serialized(NO_ARGUMENTS, [], [])
-        for arg in args:
-            if type(arg) not in PLAIN:
-                break
-        else:
-            return Serialized(pickle.dumps((args, None), 5), [], [])
-    return serialize((args, kwargs or None))
+    plain = dumps_plain_call(args, kwargs)
+    return serialize((args, kwargs or None)) if plain is None else Serialized(plain, [], [])
 
 
 def loads(data: Buffer) -> Any:

@@ -50,7 +50,7 @@ def test_a_failure_prints_its_seed_and_a_shortened_story(monkeypatch: pytest.Mon
         stories.tell(3, STEPS)
     text = str(caught.value)
     assert text.startswith(f"seed 3, {STEPS} steps: Violation: a task was submitted")
-    assert "Submit(" in text
+    assert "SubmitMany(" in text
     assert len(text.splitlines()) < 25
 
 

@@ -478,6 +478,27 @@ def test_an_object_freed_on_purpose_while_it_comes_back_takes_no_room(world: Wor
     assert world.machine.store.used == world.machine.store._spare_bytes
 
 
+def test_an_object_freed_on_purpose_while_it_is_mapped_on_disk_and_comes_back_takes_no_room(
+    world: World,
+) -> None:
+    driver, other = world.driver(), world.driver()
+    value = spilled_object(world, driver)
+    driver.pin(value)
+    restore(world, "no space left", no_room=True)  # the driver maps the copy on disk
+    other.hold(value)
+    other.pin(value)
+    driver.say(m.Free([value]))
+    located = other.location_of(value)
+    assert located is not None
+    assert isinstance(load_error(located.error), ObjectFreedError)
+    restore(world)
+    driver.say(m.Unpin([value]))
+    driver.release(value)
+    other.release(value)
+    assert not world.machine.store._resident
+    assert world.machine.store.used == world.machine.store._spare_bytes
+
+
 def test_an_object_freed_on_purpose_stays_for_who_maps_it(world: World) -> None:
     driver, other = world.driver(), world.driver()
     value = driver.put_shared(1)

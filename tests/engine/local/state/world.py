@@ -246,6 +246,20 @@ class Process:
         self.say(m.Submit(task, number, b"args", slots(needs), list(inside), args_object, parent))
         return task
 
+    def submit_many(self, template: int, count: int, parent: bytes = b"") -> list[bytes]:
+        """Submit tasks without references, whose results are private; return their ids."""
+        tasks = [self.ids.task() for _ in range(count)]
+        self.say(m.SubmitMany(template, tasks, [b"args"] * count, parent))
+        return tasks
+
+    def private_values(self) -> dict[bytes, bytes]:
+        """Return the small private values that have arrived since the last look, by task."""
+        return {
+            task: value
+            for message in self.told(m.Values)
+            for task, value in zip(message.tasks, message.values, strict=True)
+        }
+
     # ------------------------------------------------------------ objects
 
     def put(self, data: bytes = b"value", inside: Sequence[bytes] = ()) -> bytes:
@@ -358,6 +372,9 @@ class Worker(Process):
         super().hear(message)
         if isinstance(message, m.Run):
             self.runs.append(message)
+        elif isinstance(message, m.RunMany):
+            for task, args in zip(message.tasks, message.args, strict=True):
+                self.runs.append(m.Run(task, message.template, args, depth=message.depth))
         elif isinstance(message, m.Become):
             self.actor = message
             self.runs.append(message.run)
@@ -375,6 +392,13 @@ class Worker(Process):
         self._take(task)
         results = [m.Result(INLINE, value) for value in values or (b"value",)]
         self.say(m.Done(task, results, self.world.now, seconds, **more))
+
+    def finish_many(self, tasks: Sequence[bytes], seconds: float = 1.0) -> None:
+        """Return from tasks with a small value each: the id of the task."""
+        for task in tasks:
+            self._take(task)
+        count = len(tasks)
+        self.say(m.DoneMany(list(tasks), list(tasks), [self.world.now] * count, [seconds] * count))
 
     def finish_with(self, task: bytes, *results: m.Result, **more: Any) -> None:
         """Return from a task with these results."""

@@ -262,7 +262,9 @@ class ActorLink:
             self.replied(message)
         elif kind is m.CallItem:
             pending = self._sent.get(message.task)
-            if pending is not None and pending.stream is not None:
+            if pending is None:
+                self._client.references.decline(message.task, [message.result], message.index)
+            elif pending.stream is not None:
                 pending.stream.item(message.index, message.result, limited=message.limited)
                 if pending.stream.ending is not None:
                     self.replied(pending.stream.ending)
@@ -271,6 +273,7 @@ class ActorLink:
         """Handle the reply to a call."""
         pending = self._sent.pop(reply.task, None)
         if pending is None:
+            self._client.references.decline(reply.task, reply.results)
             return
         if reply.retry and pending.retries_left:
             with self._lock:

@@ -12,7 +12,7 @@ from skate._base.generator import ObjectRefGenerator
 from skate._base.ids import handle_id
 from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
-from skate._base.serialization import dumps, loads
+from skate._base.serialization import Serialized, dumps, dumps_plain_call, loads
 from skate._engine.abc import (
     ActorDescription,
     ActorIdentity,
@@ -28,6 +28,7 @@ from skate._engine.common import failures
 from skate._engine.common.calls import pack_arguments, split_arguments
 from skate._engine.common.outcomes import ExitRequest
 from skate._engine.common.tables import group_table, node_row
+from skate._engine.common.values import INLINE_LIMIT
 from skate._engine.local.client.actor_connection import LinkTable, PendingCall
 from skate._engine.local.client.client import Client, install, uninstall
 from skate._engine.local.client.stream import TaskStream
@@ -107,20 +108,19 @@ class LocalEngine(Engine):
         if cached is None or cached[0] is not client:
             cached = self._cache_submission(function)
         _, number, count, window = cached
+        plain = dumps_plain_call(args, kwargs) if count == 1 else None
+        if plain is not None and len(plain) <= INLINE_LIMIT:  # most tasks
+            return self._submit_private(number, plain)
         args, kwargs, found = split_arguments(args, kwargs)
-        packed = Packed(client, pack_arguments(args, kwargs, function.export.name))
+        payload = Serialized(plain, [], []) if plain else pack_arguments(args, kwargs, function.export.name)
+        packed = Packed(client, payload)
+        if count == 1 and not found and not packed.keep:
+            return self._submit_private(number, packed.data)
         dependencies = []
         for slot, reference in found:
             client.promote(reference)
             dependencies.append((slot, reference._id))
-        task = client.ids.task()
-        running = current_task.get()
-        parent, depth = b"", 0
-        if running is not None:
-            parent, depth = running.task, running.depth + 1
-            running.children.append(task)
-        elif self.stray_parent is not None:
-            parent = self.stray_parent()
+        task, parent, depth = self._new_task()
         refs: Returns
         if count == 1 or count == m.DYNAMIC:
             refs = client.references.new_reference(task + ids.FIRST_INDEX)
@@ -136,6 +136,23 @@ class LocalEngine(Engine):
             )
         )
         return refs
+
+    def _submit_private(self, template: int, args: bytes) -> ObjectRef[Any]:
+        """Submit a task that gets no references; this process keeps its result until others need it."""
+        client = self.client
+        task, parent, depth = self._new_task()
+        reference = client.references.expect_result(task)
+        client.channel.submit(template, task, args, parent, depth)
+        return reference
+
+    def _new_task(self) -> tuple[bytes, bytes, int]:
+        """Return the id of a new task, the id of the task that submits it, and its depth."""
+        task = self.client.ids.task()
+        running = current_task.get()
+        if running is not None:
+            running.children.append(task)
+            return task, running.task, running.depth + 1
+        return task, b"" if self.stray_parent is None else self.stray_parent(), 0
 
     def _cache_submission(self, function: TaskFunction) -> tuple[Client, int, int, int]:
         client = self.client
@@ -487,6 +504,7 @@ class LocalEngine(Engine):
     def _node_closed(self) -> None:
         error = dumps(exceptions.NodeDiedError("The node process of this session has died."))
         self.links.fail_all(error)
+        self.client.references.fail_expected(error)
 
     def shutdown(self) -> None:
         """Leave the session."""

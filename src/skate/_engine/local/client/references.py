@@ -38,9 +38,13 @@ class References:
         self._channel = channel
         self._reports = reports
         channel.handlers[m.Ready] = self._ready
+        channel.handlers[m.Values] = self._values_arrived
+        channel.handlers[m.PrivateResult] = self._private_result
         channel.handlers[m.Inquire] = self._inquired
         self.streams: dict[bytes, Any] = {}
         self._refs: dict[bytes, weakref.ref[ObjectRef[Any]]] = {}
+        # Private results of submitted tasks, by task; the node sends them to this process alone.
+        self._expected: dict[bytes, ObjectRef[Any]] = {}
         # Have callbacks: must not be dropped before they are ready.
         self._awaited: dict[bytes, ObjectRef[Any]] = {}
         self.settled = 0  # number of references that became ready: a blocked `wait` compares it
@@ -76,10 +80,22 @@ class References:
         reference._waiters = None
         return reference
 
+    def expect_result(self, task: bytes) -> ObjectRef[Any]:
+        """Return a reference to the private result of a task that is about to be submitted."""
+        reference = self._expected[task] = self.own_reference(task + ids.FIRST_INDEX)
+        return reference
+
     def adopt(self, reference: ObjectRef[Any]) -> None:
         """Mark an own reference as registered: the node counts this process as a holder."""
         reference._known = True
         self._refs[reference._id] = weakref.ref(reference)
+
+    def decline(self, task: bytes, results: Sequence[m.Result], first: int = 1) -> None:
+        """Release the results of a call that was given up; the node counts this process as a holder of some."""
+        for index, result in enumerate(results, first):
+            id = ids.object_id(task, index)
+            if (result.state == SHARED or result.contains) and id not in self._refs:
+                self._reports.dropped[id] = None
 
     def forget(self, reference: ObjectRef[Any]) -> None:
         """Undo `adopt`, for an object that the node did not register."""
@@ -185,7 +201,8 @@ class References:
             self._refs[reference._id] = weakref.ref(reference)
         state = reference._state if reference._state in (INLINE, ERROR) else PENDING
         data = reference._data if state != PENDING else b""
-        self._channel.send(m.Register(reference._id, state, data, pinned=pinned))
+        follows = state == PENDING and ids.task_of(reference._id) in self._expected
+        self._channel.send(m.Register(reference._id, state, data, pinned=pinned, follows=follows))
 
     def _inquired(self, message: m.Inquire) -> None:
         reference = self.find(message.id)
@@ -210,6 +227,52 @@ class References:
             return
         self.settle(reference, message.state, message.data)
 
+    def _values_arrived(self, message: m.Values) -> None:
+        """Handle small private results."""
+        expected = self._expected
+        for task, data in zip(message.tasks, message.values, strict=True):
+            reference = expected.pop(task, None)
+            if reference is None or reference._state != PENDING:
+                continue
+            # Like `settle`; a call for each would take longer than all this.
+            reference._data = data
+            reference._state = INLINE
+            self.settled += 1
+            if reference._waiters:
+                self._call_waiters(reference)
+            if reference._known:  # it may have left this process before it was ready
+                self._register(reference, INLINE, data)
+
+    def _private_result(self, message: m.PrivateResult) -> None:
+        """Handle a private result that is an error, or that the node has as well."""
+        task, result = message.task, message.result
+        reference = self._expected.pop(task, None)
+        is_held = result.state == SHARED or bool(result.contains)  # the node counts this process as a holder
+        if reference is None:
+            if is_held:
+                self._reports.dropped[task + ids.FIRST_INDEX] = None
+            return
+        if is_held:
+            self.adopt(reference)
+        self.settle(reference, result.state, result.data)
+        if reference._known and not message.registered:
+            self._register(reference, result.state, result.data)
+
+    def _register(self, reference: ObjectRef[Any], state: int, data: bytes) -> None:
+        if not self._channel.closed:
+            self._channel.send(m.Register(reference._id, state, data))
+
+    def hand_over(self) -> None:
+        """Wait until the node has every private result that other processes may need, or will get it itself."""
+        if any(reference._known for reference in list(self._expected.values())):
+            # The node sent a result here if it did not know yet that others need it: that result precedes any answer.
+            self._channel.ask(m.Question.OBJECT_STORE)
+
+    def fail_expected(self, error: bytes) -> None:
+        """Fail the private results that have not arrived, because the session has ended."""
+        while self._expected:
+            self.settle(self._expected.popitem()[1], ERROR, error)
+
     def settle(self, reference: ObjectRef[Any], state: int, data: Any) -> None:
         """Give a reference its value, and call its callbacks."""
         if reference._state != PENDING:
@@ -219,11 +282,14 @@ class References:
         self.settled += 1
         if state == ERROR:
             self.errors += 1
+        if reference._waiters:
+            self._call_waiters(reference)
+
+    def _call_waiters(self, reference: ObjectRef[Any]) -> None:
         waiters = reference._waiters
-        if waiters:
-            self._awaited.pop(reference._id, None)
-            while waiters:
-                waiters.pop()(reference)
+        self._awaited.pop(reference._id, None)
+        while waiters:
+            waiters.pop()(reference)
 
     def when_ready(self, reference: ObjectRef[Any], callback: Callable[[ObjectRef[Any]], None]) -> None:
         """Call `callback` once the reference is ready; immediately if it is."""

@@ -53,6 +53,31 @@ class RequestChannel:
         if self.node.backlog:
             self.hub.throttle(self.node)
 
+    def submit(self, template: int, task: bytes, args: bytes, parent: bytes, depth: int) -> None:
+        """Send a task to the node, together with others that are submitted at the same time."""
+        if self.closed:
+            raise self.closed_error()
+        reports = self._reports
+        if reports.holds or reports.is_due():
+            self.send(m.SubmitMany(template, [task], [args], parent, depth))
+            return
+        self.hub.submit(self.node, template, task, args, parent, depth)
+        if self.node.backlog:
+            self.hub.throttle(self.node)
+
+    def post_value(self, task: bytes, value: bytes, started: float, seconds: float) -> None:
+        """Queue the small result of a task, together with those before it."""
+        if self._reports.holds:
+            self._reports.post_holds(self._post)
+        self.hub.post_value(self.node, task, value, started, seconds)
+
+    def send_results(self) -> None:
+        """Send queued results, with releases if there are many."""
+        reports = self._reports
+        if reports.is_due():
+            reports.post_all(self._post)
+        self.hub.flush(self.node)
+
     def post(self, message: Any) -> None:
         """Queue a message for the node, to be sent with the next one."""
         if self._reports.holds:

@@ -89,10 +89,16 @@ class TaskStream:
         self._wake()
 
     def failed(self, error: bytes) -> None:
-        """End the generator with an error in place of its next item."""
+        """End the generator with an error in place of its first item that has not arrived."""
         if self._total is not None:
             return
-        index = max(self._items, default=self._taken) + 1
+        index = 1
+        while index <= self._taken or index in self._items:
+            index += 1
+        for later in [
+            other for other in self._items if other > index
+        ]:  # direct items overtake those of the node
+            del self._items[later]
         reference = self._client.references.own_reference(ids.object_id(self.task, index))
         self._client.references.settle(reference, ERROR, error)
         self.add(index, reference)

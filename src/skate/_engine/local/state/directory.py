@@ -78,7 +78,7 @@ class Directory:
         if message.state != PENDING:
             result = m.Result(message.state, message.data, message.segment, message.size, message.contains)
             self.fulfil(obj, result, source)
-        elif is_new and self._cannot_come(message.id):
+        elif is_new and not message.follows and self._cannot_come(message.id):
             self.fail(obj, failures.object_lost(message.id))
 
     def _cannot_come(self, id: bytes) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from skate._base import ids
 from skate._base.object_ref import SHARED
@@ -22,6 +22,8 @@ from skate._engine.local.state.tasks import Tasks
 from skate._engine.local.state.views import Views
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import pack
+
+T = TypeVar("T")
 
 Outgoing = tuple[int, Any]
 
@@ -112,6 +114,14 @@ class Machine:
         """Send a message to a process, or to the node process itself."""
         self._outgoing.append((receiver, message))
 
+    def last_sent(self, receiver: int, kind: type[T]) -> T | None:
+        """Return the last message if it is of this type and for this process, so that it can be extended."""
+        if self._outgoing:
+            last, message = self._outgoing[-1]
+            if last == receiver and type(message) is kind:
+                return message
+        return None
+
     def answer(self, source: int, request: int, value: Any) -> None:
         """Answer a request."""
         self.send(source, m.Answer(request, pack(value)))
@@ -131,7 +141,9 @@ class Machine:
         store, actors, groups = self.store, self.actors, self.groups
         return {
             m.Submit: tasks.submit,
+            m.SubmitMany: tasks.submit_many,
             m.Done: tasks.done,
+            m.DoneMany: tasks.done_many,
             m.Release: lambda source, x: directory.release(source, x.ids),
             m.Hold: lambda source, x: directory.hold(source, x.ids),
             m.Blocked: scheduler.blocked,

@@ -153,8 +153,8 @@ class Task:
 
     __slots__ = (
         "actor", "args", "args_object", "attempt", "cancelled", "children", "consumed", "contains",
-        "created", "dependencies", "depth", "id", "items", "owner", "parent", "retries_left", "sequence",
-        "started", "state", "template", "unresolved", "worker",
+        "created", "dependencies", "depth", "id", "items", "owner", "parent", "private", "retries_left",
+        "sequence", "started", "state", "template", "unresolved", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -178,6 +178,9 @@ class Task:
         self.dependencies: Sequence[tuple[int | str, bytes]] = ()
         self.contains: Sequence[bytes] = ()
         self.parent = parent
+        self.private = (
+            False  # whether its owner keeps its one result, and registers it only if others need it
+        )
         self.depth = depth
         self.unresolved = 0
         self.state = WAITING

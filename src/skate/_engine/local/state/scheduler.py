@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from skate._base.object_ref import SHARED
@@ -116,6 +115,15 @@ class Scheduler:
         self.waiting[cls] = None
         self._changed = True
 
+    def enqueue_many(self, tasks: list[Task]) -> None:
+        """Queue new tasks of one class."""
+        for task in tasks:
+            task.state = QUEUED
+        cls = tasks[0].template.cls
+        cls.queue.extend(tasks)
+        self.waiting[cls] = None
+        self._changed = True
+
     def remove(self, task: Task) -> None:
         """Remove a task from its queue."""
         if task.state is QUEUED:
@@ -182,10 +190,7 @@ class Scheduler:
             peer.head_since = self._machine.now
             self._run(peer, task)
         if queue and cls.leased and queue[0].template.per_worker > 1 and not self._others_first(cls):
-            self._ahead.send(cls, partial(self._run_next, cls))
-
-    def _run_next(self, cls: SchedulingClass, peer: Peer) -> None:
-        self._run(peer, cls.queue.popleft())
+            self._ahead.send(cls, self._run)
 
     def _recall_for_idle(self) -> None:
         idle = {key: len(peers) for key, peers in self._idle.items() if peers}
@@ -205,6 +210,14 @@ class Scheduler:
         task.state = RUNNING
         task.worker = peer
         peer.tasks[task.id] = task
+        if task.private and not task.attempt and (peer.grant is None or not peer.grant.devices):
+            run = self._machine.last_sent(peer.number, m.RunMany)
+            if run is None or run.template != template.number or run.depth != task.depth:
+                run = m.RunMany(template.number, [], [], task.depth)
+                self._send(peer.number, run)
+            run.tasks.append(task.id)
+            run.args.append(task.args)
+            return
         self._send(peer.number, self.run_message(peer, task))
         if task.consumed is not None:
             self._send(peer.number, task.consumed)
@@ -293,15 +306,18 @@ class Scheduler:
 
     def task_over(self, peer: Peer, task: Task, seconds: float, *, leaves: bool = False) -> None:
         """Handle the end of a task: give the worker the next one, or end its lease."""
-        cls = task.template.cls
         update_mean(task.template, seconds)
-        peer.head_since = self._machine.now
         if leaves:
             self.retire(peer)
             tasks, peer.tasks = peer.tasks, {}
             for unstarted in reversed(tasks.values()):
                 self._machine.tasks.requeue(unstarted, front=True)
             return
+        self.tasks_over(peer, task.template.cls)
+
+    def tasks_over(self, peer: Peer, cls: SchedulingClass) -> None:
+        """Give a worker that has finished tasks of a class the next ones, or end its lease."""
+        peer.head_since = self._machine.now
         if len(peer.tasks) <= 1:
             self._ahead.forget(peer)
         if peer.tasks:

@@ -179,6 +179,9 @@ class Store:
             self.forget(obj)
             return
         self._resident.pop(obj.id, None)
+        if obj.loading:  # being restored for readers that have not pinned it yet
+            obj.loading = False
+            self._refuse_readers(obj, failures.object_freed(obj.id))
         for peer in self._machine.peers.values():
             if obj.id in peer.pins:
                 self._send(peer.number, m.Tidy())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from skate._engine.local.state.records import LEASED, Key, Peer, SchedulingClass, Template
+from skate._engine.local.state.records import LEASED, Key, Peer, SchedulingClass, Task, Template
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LONG_TASK_S = 0.025  # tasks with a longer mean duration are not sent ahead
 WORK_AHEAD_S = 0.010  # seconds of work that a worker should have beside the task that it runs
-MAX_TASKS_AHEAD = 16  # tasks that a worker may have at a time
+MAX_TASKS_AHEAD = 64  # tasks that a worker may have at a time
 RECALL_TIMEOUT_S = 0.005  # the shortest time that a task runs until those behind it are recalled
 WORTH_RECALLING_S = 0.002  # seconds of work that are recalled for an idle worker
 RECALL_PAUSE_S = 0.001  # seconds between two rounds of such recalls
@@ -48,12 +48,12 @@ class TasksAhead:
         """Forget a worker that ends, or that has no tasks ahead any more."""
         self._peers.pop(peer.number, None)
 
-    def send(self, cls: SchedulingClass, run: Callable[[Peer], None]) -> None:
+    def send(self, cls: SchedulingClass, run: Callable[[Peer, Task], None]) -> None:
         """Distribute queued tasks among the workers of a class that have few, as long as they are short.
 
         Args:
             cls: The class, whose queue is not empty.
-            run: Sends the first task of the queue to a worker.
+            run: Sends a task to a worker.
         """
         queue = cls.queue
         most = queue[0].template.per_worker // 2
@@ -71,8 +71,10 @@ class TasksAhead:
             count = len(peer.tasks)
             share = count + -(-len(queue) // (len(peers) - number))
             while count < share and count < queue[0].template.per_worker:
-                run(peer)
+                run(peer, queue.popleft())
                 count += 1
+                if not queue:
+                    break
             self.watch(peer)
             if not queue:
                 return

@@ -353,7 +353,7 @@ class Views:
             return
         task = self._machine.tasks.table.get(ids.task_of(id))
         if task is None:
-            say(f"object {short}… is not known to the node")
+            say(f"object {short}… is not known to the node: its task has not arrived yet, or has ended")
             return
         self._explain_task(task, say, lines, seen, level)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from skate._engine.local.wire.messages import WIRE
+
+T = TypeVar("T")
 
 _HEADER = struct.Struct("<I")
 RECEIVE = 1 << 18  # bytes that are received at a time, at most
@@ -55,6 +57,14 @@ class Connection:
         queue = self._queue
         queue.append(message)
         return queue
+
+    def last(self, kind: type[T]) -> T | None:
+        """Return the last queued message if it is of this type, so that it can be extended."""
+        if self._queue:
+            message = self._queue[-1]
+            if type(message) is kind:
+                return message
+        return None
 
     def send(self, message: Any) -> None:
         """Queue a message and flush."""

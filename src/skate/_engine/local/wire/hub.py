@@ -16,6 +16,7 @@ from typing import Any
 
 from skate._engine.common.platform import system
 from skate._engine.common.process_limits import start_thread
+from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Closed, Connection
 from skate._engine.local.wire.interrupts import critical, waiting
 
@@ -26,6 +27,7 @@ LINGER = 0.001  # seconds that the first message of a burst is held back at most
 QUIET = 3  # number of checks without held-back messages that ends the bursts
 ROUNDS = 10  # number of times that the background thread sends bursts before it reads the sockets again
 BATCH = 32  # messages of a burst that are sent together
+TASK_BATCH = 128  # tasks of a burst that are sent together, which takes less time than LINGER
 FIRST_PAUSE = 0.001  # seconds that a thread waits for an event loop to read before it reads itself
 LAST_PAUSE = 0.05  # the same, after a while
 BACKLOG = 32 << 20  # bytes that may wait for a slow receiver before the sender blocks
@@ -143,6 +145,41 @@ class Hub:
                 return
             connection.turn = self._turn
             self._flush(connection)
+
+    def submit(
+        self, connection: Connection, template: int, task: bytes, args: bytes, parent: bytes, depth: int
+    ) -> None:
+        """Send a task; in a burst, tasks of one template become one message."""
+        with self._send_lock:
+            last = connection.last(m.SubmitMany)
+            if (
+                last is not None
+                and last.template == template
+                and last.parent == parent
+                and last.depth == depth
+                and connection in self._held_back
+            ):
+                last.tasks.append(task)
+                last.args.append(args)
+                if len(last.tasks) >= TASK_BATCH:
+                    connection.sent_at = time.monotonic()
+                    self._flush(connection)
+                return
+        self.send(connection, m.SubmitMany(template, [task], [args], parent, depth))
+
+    def post_value(
+        self, connection: Connection, task: bytes, value: bytes, started: float, seconds: float
+    ) -> None:
+        """Queue the small result of a task; such results that follow each other become one message."""
+        with self._send_lock:
+            last = connection.last(m.DoneMany)
+            if last is None:
+                connection.post(m.DoneMany([task], [value], [started], [seconds]))
+            else:
+                last.tasks.append(task)
+                last.values.append(value)
+                last.started.append(started)
+                last.seconds.append(seconds)
 
     def send_held_back(self) -> None:
         """Send the messages that were held back in a burst."""
@@ -471,6 +508,8 @@ critical(
     Hub.add_callback,
     Hub.remove,
     Hub.send,
+    Hub.submit,
+    Hub.post_value,
     Hub.send_held_back,
     Hub.post,
     Hub.flush,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from skate._base import errors as exceptions
 from skate._base import tracing
+from skate._base.object_ref import INLINE
 from skate._engine.common import error_types, signals
 from skate._engine.common.platform import system
 from skate._engine.common.traced_calls import traced_engine
@@ -34,7 +35,7 @@ from skate._engine.local.worker.process_title import IDLE, ProcessTitle
 if TYPE_CHECKING:
     from skate._engine.local.worker.executors import IncomingCall
 
-MAX_COALESCED_RESULTS = 8  # results of short tasks that may be sent together
+MAX_COALESCED_RESULTS = 32  # results of short tasks that may be sent together
 MAX_RESULT_DELAY_S = 0.0005  # seconds of work after which results are sent
 MAX_CALLS_KEPT = 10_000  # finished calls of an actor that wait for the node's request
 
@@ -106,6 +107,7 @@ class Worker:
         client.channel.handlers.update(
             {
                 m.Run: self._queue,
+                m.RunMany: self._queue_many,
                 m.Become: self.queue.append,
                 m.Define: self._define,
                 m.Recall: lambda _: self._hand_back(),
@@ -125,6 +127,11 @@ class Worker:
         if self._templates[run.template].template.num_returns == m.STREAMING:
             self.runner.backpressure.expect_reader(run.task)  # the next message may be a report of its reader
         self.queue.append(run)
+
+    def _queue_many(self, message: m.RunMany) -> None:
+        template, depth = message.template, message.depth
+        for task, args in zip(message.tasks, message.args, strict=True):
+            self.queue.append(m.Run(task, template, args, depth=depth))
 
     def _hand_back(self) -> None:
         """Return tasks that have not started to the node, which gives them to other workers."""
@@ -304,18 +311,19 @@ class Worker:
         last = self.leaving or run.attempt == prepared.template.max_retries
         self._unsent += 1
         self._unsent_seconds += done.seconds
-        if (
-            self.queue
-            and self._unsent <= MAX_COALESCED_RESULTS
-            and self._unsent_seconds < MAX_RESULT_DELAY_S
-            and not last
-        ):
-            client.channel.post(done)
+        if _is_small_value(done):
+            client.channel.post_value(done.task, done.results[0].data, done.started, done.seconds)
         else:
+            client.channel.post(done)
+        if (
+            not self.queue
+            or self._unsent > MAX_COALESCED_RESULTS
+            or self._unsent_seconds >= MAX_RESULT_DELAY_S
+            or last
+        ):
             self._unsent = 0
             self._unsent_seconds = 0.0
-            client.channel.send(done)
-            client.channel.flush()  # the next task may end this process
+            client.channel.send_results()  # the next task may end this process
 
     def _become(self, message: m.Become) -> int:
         from skate._engine.local.worker.actor_host import ActorHost
@@ -323,6 +331,14 @@ class Worker:
         self._progress.begin(message.run.task, message.run.attempt)
         self.actor = ActorHost(self, self._listener, message, self._templates[message.run.template])
         return int(self.actor.run())
+
+
+def _is_small_value(done: m.Done) -> bool:
+    """Return whether a task has returned one value that the message itself contains."""
+    if len(done.results) != 1 or done.failed or done.last or done.count:
+        return False
+    result = done.results[0]
+    return result.state == INLINE and not result.contains
 
 
 def main(request: dict[str, Any], descriptors: list[int]) -> int:
@@ -455,6 +471,7 @@ def _shut_down(worker: Worker) -> None:
     sys.stderr.flush()
     if not worker.client.channel.closed:
         worker.engine.links.wait_until_sent()
+        worker.client.references.hand_over()
         worker.send_final_events()
 
 

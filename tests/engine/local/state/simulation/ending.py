@@ -156,6 +156,8 @@ class Ending:
             for id, reference in process.refs.items():
                 if reference.state == PENDING and reference.subscribed and not id.startswith(CREATION):
                     raise Violation(f"{process} is never told that {world.name(id)} is ready")
+            for task in process.expected:
+                raise Violation(f"{process} never gets the result of {world.name(task)}")
             for stream in process.streams.values():
                 raise Violation(
                     f"{process} is never told that the generator {world.name(stream.task)} has ended"

@@ -175,13 +175,14 @@ def _check_recalled(world: Simulation, peer: Peer) -> None:
         return
     if any(type(message) is m.Recall for message in process.inbox):
         return
-    on_the_way = {m.HandBack, m.Done}
+    on_the_way = {m.HandBack, m.Done, m.DoneMany}
     if any(type(message) in on_the_way for _, message, _ in process.outbox):
         return
     assert isinstance(process, Worker)
     behind = list(peer.tasks)[1:]
     unstarted = [run for run in process.queue if run.task in behind]
     unread = [x for x in process.inbox if type(x) is m.Run and x.task in behind]
+    unread += [x for x in process.inbox if type(x) is m.RunMany and not behind.isdisjoint(x.tasks)]
     if unstarted or unread:
         raise Violation(f"worker {peer.number} has tasks behind another one that nobody will ask back")
 

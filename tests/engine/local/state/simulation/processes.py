@@ -107,9 +107,13 @@ class Stream:
             raise Violation(f"the reader of {world.name(self.task)} is not told that it failed")
 
     def fail(self, data: bytes) -> None:
-        """Take an error in place of what is missing."""
+        """Take an error in place of the first item that is missing."""
         if self.total is None:
-            index = max(self.items, default=self.taken) + 1
+            index = self.taken + 1
+            while index in self.items:
+                index += 1
+            for later in [other for other in self.items if other > index]:
+                self.process.let_go(self.items.pop(later))
             self.add(index, ERROR, data, known=False)
             self.end(index)
 
@@ -155,10 +159,13 @@ class Process:
         self.failed_pins: dict[bytes, bytes] = {}
         self.pins_asked: set[bytes] = set()
         self.streams: dict[bytes, Stream] = {}
+        self.expected: set[bytes] = set()  # tasks whose results are private to this process
         self.frame = Frame()  # module variables, or the actor's instance
         self.defined: dict[int, int] = {}  # index in the catalogue -> template number
         self.handlers: dict[type, Callable[[Any], None]] = {
             m.Ready: self._ready,
+            m.Values: self._values_arrived,
+            m.PrivateResult: self._private_result,
             m.Located: self._located,
             m.Allocated: self._answered,
             m.Answer: self._answered,
@@ -276,7 +283,8 @@ class Process:
 
     def _register(self, id: bytes, reference: Reference) -> None:
         state = reference.state if reference.state in (INLINE, ERROR) else PENDING
-        self.post(m.Register(id, state, reference.data if state else b""), [id])
+        follows = not state and ids.task_of(id) in self.expected
+        self.post(m.Register(id, state, reference.data if state else b"", follows=follows), [id])
 
     def subscribe(self, id: bytes) -> None:
         """Ask to be told when an object is ready, unless we will be."""
@@ -324,6 +332,33 @@ class Process:
         else:
             # Nobody here wants it any more, but the node may count us as a holder.
             self.post(m.Release([id]), [id])
+
+    def expect_result(self, task: bytes) -> bytes:
+        """Have a reference to the private result of a task, and another one until the result arrives."""
+        id = ids.object_id(task, 1)
+        self.add(id, known=False)
+        self.keep(id)
+        self.expected.add(task)
+        return id
+
+    def _values_arrived(self, message: m.Values) -> None:
+        for task, data in zip(message.tasks, message.values, strict=True):
+            self._take_private(m.PrivateResult(task, m.Result(INLINE, data)))
+
+    def _private_result(self, message: m.PrivateResult) -> None:
+        self._take_private(message)
+
+    def _take_private(self, message: m.PrivateResult) -> None:
+        id, result = ids.object_id(message.task, 1), message.result
+        if message.task not in self.expected:
+            raise Violation(f"{self} is given the result of {self.world.name(message.task)} twice")
+        self.expected.remove(message.task)
+        if result.state == SHARED or result.contains:
+            self.refs[id].known = True
+        self.settle(id, result.state, result.data)
+        if self.refs[id].known and not message.registered:
+            self._register(id, self.refs[id])
+        self.let_go(id)
 
     def _inquired(self, message: m.Inquire) -> None:
         reference = self.refs.get(message.id)

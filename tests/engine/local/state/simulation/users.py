@@ -42,6 +42,9 @@ class Users:
         index = self._choices.pick(self._world.task_templates)
         spec = self._world.catalogue[index]
         number = process.template(index)
+        if spec.num_returns == 1 and self._choices.chance(70):
+            self._submit_private(process, frame, number, spec, 4 + self._choices.below(14))
+            return
         for _ in range(4 + self._choices.below(14)):
             task = process.ids.task()
             self._world.submitted(task, frame.task, spec)
@@ -60,6 +63,21 @@ class Users:
                 else:
                     process.let_go(id)
 
+    def _submit_private(
+        self, process: Process, frame: Frame, number: int, spec: m.TaskTemplate, count: int
+    ) -> None:
+        """Submit tasks in one message, and keep some of the results."""
+        tasks = [process.ids.task() for _ in range(count)]
+        for task in tasks:
+            self._world.submitted(task, frame.task, spec)
+            frame.children.append(task)
+            id = process.expect_result(task)
+            if len(frame.variables) < 4:
+                frame.variables.append(id)
+            else:
+                process.let_go(id)
+        process.post(m.SubmitMany(number, tasks, [b""] * count, frame.task))
+
     def submit(self, process: Process, frame: Frame) -> None:
         """Submit a task with some arguments."""
         world, choices = self._world, self._choices
@@ -70,6 +88,9 @@ class Users:
         if needs and choices.chance(10):
             needs.append(needs[0])
         contains = choices.some(frame.variables, 2)
+        if spec.num_returns == 1 and not needs and not contains and choices.chance(80):
+            self._submit_private(process, frame, number, spec, 1)
+            return
         for id in (*needs, *contains):
             process.promote(id)
 

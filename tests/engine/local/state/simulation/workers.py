@@ -60,6 +60,7 @@ class Worker(Process):
             {
                 m.Define: self._define,
                 m.Run: self._given,
+                m.RunMany: self._given_many,
                 m.Become: self._given,
                 m.Recall: lambda _: self.hand_back(),
                 m.CancelRunning: self._cancel,
@@ -79,6 +80,10 @@ class Worker(Process):
         run = message.run if isinstance(message, m.Become) else message
         assert run.template in self.templates, "a task came before its template"
         self.queue.append(message)
+
+    def _given_many(self, message: m.RunMany) -> None:
+        for task, args in zip(message.tasks, message.args, strict=True):
+            self._given(m.Run(task, message.template, args, depth=message.depth))
 
     def hand_back(self) -> None:
         """Give back the tasks that have not been started."""
@@ -340,7 +345,7 @@ class Worker(Process):
                 done.last = True
                 self.leaving = True
         self.finished.add(self.last_begun)
-        self.post(done)
+        self._post_outcome(done)
         last_attempt = work.run.attempt == work.spec.max_retries
         if self.queue and self._coalesced < MAX_COALESCED_RESULTS and not last_attempt:
             self._coalesced += 1
@@ -350,6 +355,21 @@ class Worker(Process):
                 self.unsent = 0  # what runs next may end this process, and must not take this with it
         self._flushed = not self.queue
         self._end_work(work)
+
+    def _post_outcome(self, done: m.Done) -> None:
+        """Send small values together."""
+        small = len(done.results) == 1 and done.results[0].state == INLINE and not done.results[0].contains
+        if not small or done.failed or done.last or done.count:
+            self.post(done)
+            return
+        last = self.outbox[-1][1] if self.outbox and self.unsent else None
+        if not isinstance(last, m.DoneMany):
+            last = m.DoneMany([], [], [], [])
+            self.post(last)
+        last.tasks.append(done.task)
+        last.values.append(done.results[0].data)
+        last.started.append(done.started)
+        last.seconds.append(done.seconds)
 
     def _end_work(self, work: Work) -> None:
         frame = work.frame

@@ -81,15 +81,20 @@ from skate._engine.local.wire.messages.tasks import (
     Deadlock,
     Define,
     Done,
+    DoneMany,
     Export,
     HandBack,
     Imported,
     Item,
+    PrivateResult,
     Recall,
     Run,
+    RunMany,
     Stalled,
     Submit,
+    SubmitMany,
     Unblocked,
+    Values,
     WaitProbe,
     WaitReport,
 )
@@ -119,8 +124,13 @@ WIRE = (
     | Define
     | Export
     | Submit
+    | SubmitMany
     | Run
+    | RunMany
     | Done
+    | DoneMany
+    | Values
+    | PrivateResult
     | Item
     | Consumed
     | Recall
@@ -195,6 +205,7 @@ __all__ = [
     "DeleteSegment",
     "DeleteSpilled",
     "Done",
+    "DoneMany",
     "DropSegments",
     "DropTemplate",
     "EnvironmentReady",
@@ -220,6 +231,7 @@ __all__ = [
     "Mutable",
     "Output",
     "Pin",
+    "PrivateResult",
     "Question",
     "Ready",
     "Recall",
@@ -232,6 +244,7 @@ __all__ = [
     "Restored",
     "Result",
     "Run",
+    "RunMany",
     "SendEvents",
     "Spill",
     "Spilled",
@@ -240,6 +253,7 @@ __all__ = [
     "Stop",
     "Stopped",
     "Submit",
+    "SubmitMany",
     "Subscribe",
     "TaskTemplate",
     "TemplateGone",
@@ -247,6 +261,7 @@ __all__ = [
     "Tidy",
     "Unblocked",
     "Unpin",
+    "Values",
     "WaitProbe",
     "WaitReport",
     "WatchGroup",

@@ -23,6 +23,7 @@ class Register(Message, tag=31):
     size: int = 0
     contains: list[bytes] = []
     pinned: bool = False
+    follows: bool = False  # this process registers the value of a pending object when it gets it
 
 
 class Hold(Message, tag=32):

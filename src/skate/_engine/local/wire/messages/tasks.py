@@ -31,6 +31,49 @@ class Submit(Message, tag=12):
     depth: int = 0
 
 
+class SubmitMany(Message, tag=28):
+    """Submit tasks with no references among their arguments; each has one result, which is private to the submitter."""
+
+    template: int
+    tasks: list[bytes]
+    args: list[bytes]
+    parent: bytes = b""
+    depth: int = 0
+
+
+class RunMany(Message, tag=29):
+    """Run tasks one after the other, in their first attempt; none has references among its arguments."""
+
+    template: int
+    tasks: list[bytes]
+    args: list[bytes]
+    depth: int = 0
+
+
+class DoneMany(Message, tag=45):
+    """Tasks that returned a small value each."""
+
+    tasks: list[bytes]
+    values: list[bytes]
+    started: list[float]
+    seconds: list[float]
+
+
+class Values(Message, tag=46):
+    """Small values of tasks, for the process that they are private to."""
+
+    tasks: list[bytes]
+    values: list[bytes]
+
+
+class PrivateResult(Message, tag=47):
+    """The result of a task, for the process that it is private to: an error, or a value that others may need."""
+
+    task: bytes
+    result: Result
+    registered: bool = False  # whether the node has it too
+
+
 class Run(Message, tag=13):
     """Run a task, whose dependencies are ready."""
 
