@@ -19,6 +19,7 @@ from skate.llm._engine.rope import rotate
 # call of a kernel each, which costs less than a copy of their keys and values.
 _PADDING = 64
 _LONGEST_PADDED = 512
+_MOST_COPIED = 512 << 20  # bytes of their keys and values that are kept from one step to the next
 
 KeysValues: TypeAlias = "np.ndarray[Any, Any] | torch.Tensor"
 
@@ -52,6 +53,7 @@ class KVCache:
         shape = (config.num_layers, 2, blocks * block_size, config.num_kv_heads, config.head_dim)
         # Zeros, because slots that have not been written may be read and masked. They take no memory on a CPU.
         self._slots = torch.zeros(shape, dtype=dtype, device=device)
+        self.batches: dict[int, BatchCopy] = {}  # of the last step, by padded length
         # Copies to the host run beside the steps.
         self._copies: torch.cuda.Stream | None = None
         if self._slots.is_cuda:
@@ -85,6 +87,7 @@ class KVCache:
             count: The number of tokens to write.
             values: The keys and values of the sequence from its first token on; for a GPU, what `stage` returned.
         """
+        self.batches = {}
         slots = torch.tensor(_new_slots(AttentionRow(start, count, blocks), self.block_size))
         part = slice(start, start + count)
         if isinstance(values, torch.Tensor):
@@ -150,6 +153,50 @@ class _Row:
     length: int
 
 
+class BatchCopy:
+    """Copies of the keys and values of several short sequences, one sequence after another, for each layer.
+
+    If the next step has the same sequences, it only adds a token to each: copying everything takes a seventh of a step.
+
+    Args:
+        rows: The sequences, with one new token each.
+        padded: The length to which they are padded.
+        block_size: The number of tokens in a block.
+        before: The copies of the last step for this padded length.
+    """
+
+    def __init__(
+        self, rows: Sequence[AttentionRow], padded: int, block_size: int, before: BatchCopy | None
+    ) -> None:
+        # The sequences are those of the last step if their blocks are, up to its token.
+        self._sequences = [(row.start + 1, tuple(row.blocks[: row.start // block_size + 1])) for row in rows]
+        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        if before is not None and before._is_followed_by(rows):
+            self._layers = before._layers
+        self._last = torch.tensor([number * padded + row.start for number, row in enumerate(rows)])
+
+    def _is_followed_by(self, rows: Sequence[AttentionRow]) -> bool:
+        return len(rows) == len(self._sequences) and all(
+            row.start == length and tuple(row.blocks[: len(blocks)]) == blocks
+            for row, (length, blocks) in zip(rows, self._sequences, strict=True)
+        )
+
+    def extended(
+        self, layer: int, keys: torch.Tensor, values: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Add the last token of each sequence to the copies of a layer, and return them; None if there are none."""
+        copies = self._layers.get(layer)
+        if copies is not None:
+            for copy, new in zip(copies, (keys, values), strict=True):
+                copy.view(-1, new.shape[1] * new.shape[2]).index_copy_(0, self._last, new.flatten(1))
+        return copies
+
+    def keep(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Keep the copies of a layer for the next step, unless they are large."""
+        if keys.nbytes * 2 * (layer + 1) <= _MOST_COPIED:
+            self._layers[layer] = keys, values
+
+
 @dataclass(frozen=True, slots=True)
 class _Batch:
     """The next tokens of several short sequences, which are padded to one length."""
@@ -157,6 +204,7 @@ class _Batch:
     tokens: torch.Tensor  # of the step
     blocks: torch.Tensor  # of the cache, of one sequence after another
     lengths: torch.Tensor  # of the sequences: (sequences, 1)
+    copy: BatchCopy
 
 
 class PagedAttention:
@@ -183,7 +231,9 @@ class PagedAttention:
                 slots = _slots(row.blocks, length, cache.block_size)
                 self._rows.append(_Row(slice(first, first + row.count), slots, row.start, row.count, length))
             first += row.count
-        self._batches = [self._batch(padded * _PADDING, members) for padded, members in short.items()]
+        # The copies of a step before the last one may have been overtaken by what other sequences wrote.
+        before, cache.batches = cache.batches, {}
+        self._batches = [self._batch(padded * _PADDING, members, before) for padded, members in short.items()]
         self._new_slots = torch.tensor(new_slots)
 
     def attend(
@@ -202,45 +252,63 @@ class PagedAttention:
         cached_keys, cached_values = self._cache.layer(layer)
         cached_keys.index_copy_(0, self._new_slots, keys)
         cached_values.index_copy_(0, self._new_slots, values)
-        window = self._config.windows[layer]
         if not self._rows and len(self._batches) == 1:  # it has all tokens of the step, in their order
-            return self._attend_batch(queries, cached_keys, cached_values, self._batches[0], window)
+            return self._attend_batch(layer, queries, (keys, values), self._batches[0])
         output = torch.empty_like(queries)
         for batch in self._batches:
-            chosen = queries.index_select(0, batch.tokens)
-            attended = self._attend_batch(chosen, cached_keys, cached_values, batch, window)
+            chosen, new_keys, new_values = (
+                each.index_select(0, batch.tokens) for each in (queries, keys, values)
+            )
+            attended = self._attend_batch(layer, chosen, (new_keys, new_values), batch)
             output.index_copy_(0, batch.tokens, attended)
+        window = self._config.windows[layer]
         for row in self._rows:
             output[row.tokens] = self._attend_row(
                 queries[row.tokens], cached_keys[row.slots], cached_values[row.slots], row, window
             )
         return output
 
-    def _batch(self, padded: int, members: Sequence[tuple[int, AttentionRow]]) -> _Batch:
-        count = -(-padded // self._cache.block_size)
+    def _batch(
+        self, padded: int, members: Sequence[tuple[int, AttentionRow]], before: dict[int, BatchCopy]
+    ) -> _Batch:
+        size = self._cache.block_size
+        count = -(-padded // size)
+        rows = [row for _, row in members]
         # Blocks beyond the end are masked; any existing block will do.
-        tables = [(*row.blocks[:count], *[0] * (count - len(row.blocks))) for _, row in members]
+        tables = [(*row.blocks[:count], *[0] * (count - len(row.blocks))) for row in rows]
+        copy = self._cache.batches[padded] = BatchCopy(rows, count * size, size, before.get(padded))
         return _Batch(
             tokens=torch.tensor([first for first, _ in members]),
             blocks=torch.tensor(tables).flatten(),
-            lengths=torch.tensor([[row.start + 1] for _, row in members]),
+            lengths=torch.tensor([[row.start + 1] for row in rows]),
+            copy=copy,
         )
 
     def _attend_batch(
-        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, batch: _Batch, window: int
+        self,
+        layer: int,
+        queries: torch.Tensor,
+        new: tuple[torch.Tensor, torch.Tensor],
+        batch: _Batch,
     ) -> torch.Tensor:
-        sequences, heads, size = queries.shape[0], self._config.num_kv_heads, self._cache.block_size
-        grouped = queries.view(sequences, heads, -1, self._config.head_dim)
-        keys, values = (
-            # Whole blocks are copied at once.
-            cached.view(-1, size * heads * self._config.head_dim)
-            .index_select(0, batch.blocks)
-            .view(sequences, -1, heads, self._config.head_dim)
-            .transpose(1, 2)
-            for cached in (keys, values)
-        )
-        mask = self._batch_mask(batch, keys.shape[2], window)
-        return self._attend(grouped, keys, values, mask).reshape(queries.shape)
+        """Attend with the next token of each sequence, whose key and value are `new`."""
+        copies = batch.copy.extended(layer, *new)
+        if copies is None:
+            keys, values = (self._copy_blocks(cached, batch) for cached in self._cache.layer(layer))
+            batch.copy.keep(layer, keys, values)
+        else:
+            keys, values = copies
+        heads = self._config.num_kv_heads
+        grouped = queries.view(queries.shape[0], heads, -1, self._config.head_dim)
+        mask = self._batch_mask(batch, keys.shape[1], self._config.windows[layer])
+        attended = self._attend(grouped, keys.transpose(1, 2), values.transpose(1, 2), mask)
+        return attended.reshape(queries.shape)
+
+    def _copy_blocks(self, cached: torch.Tensor, batch: _Batch) -> torch.Tensor:
+        """Return the keys or values of each sequence, of shape `(sequences, tokens, heads, head_dim)`."""
+        heads, head_dim = cached.shape[1:]
+        whole = cached.view(-1, self._cache.block_size * heads * head_dim).index_select(0, batch.blocks)
+        return whole.view(len(batch.lengths), -1, heads, head_dim)
 
     def _batch_mask(self, batch: _Batch, padded: int, window: int) -> torch.Tensor:
         key = (padded, -1, window)

@@ -36,7 +36,9 @@ from skate._engine.local.client.submission import (
     Packed,
     actor_options,
     actor_template,
+    begin_task,
     prepare_call,
+    submit_private,
     task_template,
     template_number,
 )
@@ -110,17 +112,17 @@ class LocalEngine(Engine):
         _, number, count, window = cached
         plain = dumps_plain_call(args, kwargs) if count == 1 else None
         if plain is not None and len(plain) <= INLINE_LIMIT:  # most tasks
-            return self._submit_private(number, plain)
+            return submit_private(client, number, plain, self.stray_parent)
         args, kwargs, found = split_arguments(args, kwargs)
         payload = Serialized(plain, [], []) if plain else pack_arguments(args, kwargs, function.export.name)
         packed = Packed(client, payload)
         if count == 1 and not found and not packed.keep:
-            return self._submit_private(number, packed.data)
+            return submit_private(client, number, packed.data, self.stray_parent)
         dependencies = []
         for slot, reference in found:
             client.promote(reference)
             dependencies.append((slot, reference._id))
-        task, parent, depth = self._new_task()
+        task, parent, depth = begin_task(client, self.stray_parent)
         refs: Returns
         if count == 1 or count == m.DYNAMIC:
             refs = client.references.new_reference(task + ids.FIRST_INDEX)
@@ -136,23 +138,6 @@ class LocalEngine(Engine):
             )
         )
         return refs
-
-    def _submit_private(self, template: int, args: bytes) -> ObjectRef[Any]:
-        """Submit a task that gets no references; this process keeps its result until others need it."""
-        client = self.client
-        task, parent, depth = self._new_task()
-        reference = client.references.expect_result(task)
-        client.channel.submit(template, task, args, parent, depth)
-        return reference
-
-    def _new_task(self) -> tuple[bytes, bytes, int]:
-        """Return the id of a new task, the id of the task that submits it, and its depth."""
-        task = self.client.ids.task()
-        running = current_task.get()
-        if running is not None:
-            running.children.append(task)
-            return task, running.task, running.depth + 1
-        return task, b"" if self.stray_parent is None else self.stray_parent(), 0
 
     def _cache_submission(self, function: TaskFunction) -> tuple[Client, int, int, int]:
         client = self.client

@@ -11,6 +11,7 @@ from typing import Any
 from skate._base import errors as exceptions
 from skate._engine.local.client.hold_reports import HoldReports
 from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.bursts import Bursts
 from skate._engine.local.wire.frames import Connection, unpack
 from skate._engine.local.wire.hub import Hub
 
@@ -24,6 +25,7 @@ class RequestChannel:
         self.node_died = False
         self.hub = Hub(self._on_messages, self._on_closed, self.flush_reports)
         self.hub.add(connection)
+        self._bursts = Bursts(self.hub, connection)
         self.handlers: dict[type, Callable[[Any], None]] = {
             m.Allocated: self._answered,
             m.Answer: self._answered,
@@ -61,7 +63,7 @@ class RequestChannel:
         if reports.holds or reports.is_due():
             self.send(m.SubmitMany(template, [task], [args], parent, depth))
             return
-        self.hub.submit(self.node, template, task, args, parent, depth)
+        self._bursts.submit(template, task, args, parent, depth)
         if self.node.backlog:
             self.hub.throttle(self.node)
 
@@ -69,7 +71,7 @@ class RequestChannel:
         """Queue the small result of a task, together with those before it."""
         if self._reports.holds:
             self._reports.post_holds(self._post)
-        self.hub.post_value(self.node, task, value, started, seconds)
+        self._bursts.post_value(task, value, started, seconds)
 
     def send_results(self) -> None:
         """Send queued results, with releases if there are many."""

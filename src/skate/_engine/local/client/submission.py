@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from skate._base import ids
 from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
+from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
 from skate._base.serialization import Serialized, dumps
 from skate._engine.common.calls import concurrency_groups, count_of, label_selectors, placement
 from skate._engine.common.values import INLINE_LIMIT
 from skate._engine.local.client.client import Client
+from skate._engine.local.client.task_context import current_task
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import pack
 
@@ -119,6 +122,29 @@ def actor_options(
 def template_number(client: Client, spec: m.TaskTemplate) -> int:
     """Return the number of a template; equal templates have equal numbers."""
     return client.template(pack(spec), lambda: spec)
+
+
+def begin_task(client: Client, stray_parent: Callable[[], bytes] | None) -> tuple[bytes, bytes, int]:
+    """Return the id of a new task, that of the task that submits it, and its depth.
+
+    `stray_parent` returns the submitting task of threads that user code has started.
+    """
+    task = client.ids.task()
+    running = current_task.get()
+    if running is not None:
+        running.children.append(task)
+        return task, running.task, running.depth + 1
+    return task, b"" if stray_parent is None else stray_parent(), 0
+
+
+def submit_private(
+    client: Client, template: int, args: bytes, stray_parent: Callable[[], bytes] | None
+) -> ObjectRef[Any]:
+    """Submit a task that gets no references; this process keeps its result until others need it."""
+    task, parent, depth = begin_task(client, stray_parent)
+    reference = client.references.expect_result(task)
+    client.channel.submit(template, task, args, parent, depth)
+    return reference
 
 
 _USUAL = {"retry", "window", "per_yield"}

@@ -6,13 +6,13 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from skate._base import ids
-from skate._base.object_ref import ERROR, INLINE, SHARED
+from skate._base.object_ref import ERROR
 from skate._engine.common import error_types, failures
 from skate._engine.common.states import FAILED, FINISHED, QUEUED, RUNNING, TASK_HISTORY, WAITING
 from skate._engine.local.session.task_progress import run_id
 from skate._engine.local.state import exits
+from skate._engine.local.state.private_results import PrivateResults
 from skate._engine.local.state.records import HOST, FinishedTask, Object, Peer, Task, Template
-from skate._engine.local.state.tasks_ahead import update_mean
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Tasks:
         self.table: dict[bytes, Task] = {}
         self.history: deque[FinishedTask] = deque(maxlen=TASK_HISTORY)
         self.counts: dict[str, int] = {}  # finished tasks by state, with those that are no longer kept
+        self.private = PrivateResults(machine)
         self._sequence = 0
         self.memory_retries: dict[bytes, int] = {}  # retries of a task after memory ran out
         self._delayed: list[tuple[float, Task]] = []  # when to queue them
@@ -182,54 +183,13 @@ class Tasks:
             self.record(task, FAILED if message.failed else FINISHED, message.seconds, peer, message.failed)
         machine.scheduler.task_over(peer, task, message.seconds, leaves=message.last)
 
-    def done_many(self, source: int, message: m.DoneMany) -> None:
-        """Handle tasks that returned a small value each."""
-        peer = self._machine.peers.get(source)
-        if peer is None:
-            return
-        running, table, objects = peer.tasks, self.table, self._machine.directory.objects
-        values = None
-        owner = 0
-        task = None
-        # The hot path of the node: it calls a function only for what the tasks of a burst do not have in common.
-        for id, value, started, seconds in zip(
-            message.tasks, message.values, message.started, message.seconds, strict=True
-        ):
-            done = running.pop(id, None)
-            if done is None:
-                continue
-            task = done
-            task.started = started
-            if task.private and id + ids.FIRST_INDEX not in objects and not self.memory_retries:
-                if values is None or task.owner != owner:
-                    owner = task.owner
-                    values = self._values_for(owner)
-                values.tasks.append(id)
-                values.values.append(value)
-                del table[id]
-            else:
-                self.complete(task, [m.Result(INLINE, value)], source)
-            self.record(task, FINISHED, seconds, peer, "")
-            update_mean(task.template, seconds)
-        if task is not None:
-            self._machine.scheduler.tasks_over(peer, task.template.cls)
-
-    def _values_for(self, owner: int) -> m.Values:
-        """Return the message that takes private values to their owner."""
-        values = self._machine.last_sent(owner, m.Values)
-        if values is None:
-            values = m.Values([], [])
-            if owner in self._machine.peers:
-                self._send(owner, values)
-        return values
-
     def complete(self, task: Task, results: list[m.Result], source: int, count: int = 0) -> None:
         """Store the results of a task and drop the task."""
         directory = self._machine.directory
         objects = directory.objects
         id = task.id
         if task.private:
-            self._complete_private(task, results[0], source)
+            self.private.complete(task, results[0], source)
         elif task.template.spec.num_returns == m.STREAMING:
             # A generator ends with its count; an error is one last item, after all items that an earlier attempt may
             # have made.
@@ -255,23 +215,6 @@ class Tasks:
             if len(results) < task.template.spec.num_returns:
                 self._fill(task, results)
         self.forget(task)
-
-    def _complete_private(self, task: Task, result: m.Result, source: int) -> None:
-        """Send a private result to the owner; first register it if the owner alone cannot keep it, or has shared it."""
-        machine = self._machine
-        owner = task.owner
-        is_owned = owner in machine.peers
-        obj = machine.directory.objects.get(task.id + ids.FIRST_INDEX)
-        if is_owned and (result.state == SHARED or result.contains):
-            obj = machine.directory.declare(task.id + ids.FIRST_INDEX, owner)
-            obj.waiters = [number for number in obj.waiters or () if number != owner]
-        if obj is not None:
-            obj.made = True
-            machine.directory.fulfil(obj, result, source)
-        else:
-            machine.directory.discard(result.segment, source)
-        if is_owned:
-            self._send(owner, m.PrivateResult(task.id, result, obj is not None))
 
     def _fill(self, task: Task, results: list[m.Result]) -> None:
         """Give an error to the results that a worker did not send."""

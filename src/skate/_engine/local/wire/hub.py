@@ -16,7 +16,6 @@ from typing import Any
 
 from skate._engine.common.platform import system
 from skate._engine.common.process_limits import start_thread
-from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Closed, Connection
 from skate._engine.local.wire.interrupts import critical, waiting
 
@@ -27,7 +26,6 @@ LINGER = 0.001  # seconds that the first message of a burst is held back at most
 QUIET = 3  # number of checks without held-back messages that ends the bursts
 ROUNDS = 10  # number of times that the background thread sends bursts before it reads the sockets again
 BATCH = 32  # messages of a burst that are sent together
-TASK_BATCH = 128  # tasks of a burst that are sent together, which takes less time than LINGER
 FIRST_PAUSE = 0.001  # seconds that a thread waits for an event loop to read before it reads itself
 LAST_PAUSE = 0.05  # the same, after a while
 BACKLOG = 32 << 20  # bytes that may wait for a slow receiver before the sender blocks
@@ -81,8 +79,8 @@ class Hub:
         self._role = threading.Lock()
         self._leader: int | None = None
         self._followers: list[_Follower] = []
-        self._send_lock = threading.Lock()
-        self._held_back: list[Connection] = []
+        self.send_lock = threading.Lock()  # held while a message is queued or written
+        self.held_back: list[Connection] = []
         self._lingering = False
         self._turn = 0  # number of waits so far
         self._thread: threading.Thread | None = None
@@ -128,7 +126,7 @@ class Hub:
         system call for each would cost more than the messages. The next thread that waits flushes them, or the
         background thread, which the first held-back message wakes.
         """
-        with self._send_lock:
+        with self.send_lock:
             queue = connection.post(message)
             now = time.monotonic()
             since, connection.sent_at = now - connection.sent_at, now
@@ -138,55 +136,20 @@ class Hub:
                 and len(queue) < BATCH
                 and self._thread is not None
             ):
-                if connection not in self._held_back:
-                    self._held_back.append(connection)
+                if connection not in self.held_back:
+                    self.held_back.append(connection)
                     if not self._lingering:
                         self.wake()
                 return
             connection.turn = self._turn
-            self._flush(connection)
-
-    def submit(
-        self, connection: Connection, template: int, task: bytes, args: bytes, parent: bytes, depth: int
-    ) -> None:
-        """Send a task; in a burst, tasks of one template become one message."""
-        with self._send_lock:
-            last = connection.last(m.SubmitMany)
-            if (
-                last is not None
-                and last.template == template
-                and last.parent == parent
-                and last.depth == depth
-                and connection in self._held_back
-            ):
-                last.tasks.append(task)
-                last.args.append(args)
-                if len(last.tasks) >= TASK_BATCH:
-                    connection.sent_at = time.monotonic()
-                    self._flush(connection)
-                return
-        self.send(connection, m.SubmitMany(template, [task], [args], parent, depth))
-
-    def post_value(
-        self, connection: Connection, task: bytes, value: bytes, started: float, seconds: float
-    ) -> None:
-        """Queue the small result of a task; such results that follow each other become one message."""
-        with self._send_lock:
-            last = connection.last(m.DoneMany)
-            if last is None:
-                connection.post(m.DoneMany([task], [value], [started], [seconds]))
-            else:
-                last.tasks.append(task)
-                last.values.append(value)
-                last.started.append(started)
-                last.seconds.append(seconds)
+            self.flush_locked(connection)
 
     def send_held_back(self) -> None:
         """Send the messages that were held back in a burst."""
-        with self._send_lock:
-            held_back, self._held_back = self._held_back, []
+        with self.send_lock:
+            held_back, self.held_back = self.held_back, []
             for connection in held_back:
-                self._flush(connection)
+                self.flush_locked(connection)
 
     def throttle(self, connection: Connection) -> None:
         """Block while the receiver is far behind. The caller must not hold a lock."""
@@ -195,15 +158,16 @@ class Hub:
 
     def post(self, connection: Connection, message: Any) -> None:
         """Queue a message that is sent with the next one."""
-        with self._send_lock:
+        with self.send_lock:
             connection.post(message)
 
     def flush(self, connection: Connection) -> None:
         """Send the queued messages."""
-        with self._send_lock:
-            self._flush(connection)
+        with self.send_lock:
+            self.flush_locked(connection)
 
-    def _flush(self, connection: Connection) -> None:
+    def flush_locked(self, connection: Connection) -> None:
+        """Send the queued messages. The caller holds the lock."""
         try:
             if not connection.flush() and not connection.writing:
                 connection.writing = True
@@ -219,7 +183,7 @@ class Hub:
         if until():
             return True
         self._turn += 1
-        if self._held_back:
+        if self.held_back:
             self.send_held_back()
         me = threading.get_ident()
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -327,7 +291,7 @@ class Hub:
             if connection is None:
                 if descriptor == self._wake:
                     self._wakeup.clear()
-                    if self._held_back:
+                    if self.held_back:
                         self.send_held_back()
                     self._on_idle()
                 else:
@@ -355,7 +319,7 @@ class Hub:
                         continue
 
     def _continue_writing(self, connection: Connection) -> None:
-        with self._send_lock:
+        with self.send_lock:
             try:
                 if connection.flush():
                     connection.writing = False
@@ -388,7 +352,7 @@ class Hub:
                 self._back.poll(-1, 1)
                 if self._is_closed():
                     return
-                if self._held_back:
+                if self.held_back:
                     self._linger()
                 if self._role.acquire(blocking=False):
                     self._read_in_background()
@@ -416,13 +380,13 @@ class Hub:
         quiet = 0
         for _ in range(ROUNDS):
             time.sleep(LINGER)
-            quiet = 0 if self._held_back else quiet + 1
-            if self._held_back:
+            quiet = 0 if self.held_back else quiet + 1
+            if self.held_back:
                 self.send_held_back()
             elif quiet == QUIET or self.closed:
                 break
         self._lingering = False
-        if self._held_back:  # a thread relied on another check
+        if self.held_back:  # a thread relied on another check
             self.send_held_back()
 
     def wake(self) -> None:
@@ -493,10 +457,10 @@ class Hub:
         self._thread = None
         self._leader = None
         self._followers = []
-        self._held_back = []
+        self.held_back = []
         self._role = threading.Lock()
         self._reading = threading.RLock()
-        self._send_lock = threading.Lock()
+        self.send_lock = threading.Lock()
         for connection in list(self._connections.values()):
             connection.close()
         self._connections.clear()
@@ -508,8 +472,6 @@ critical(
     Hub.add_callback,
     Hub.remove,
     Hub.send,
-    Hub.submit,
-    Hub.post_value,
     Hub.send_held_back,
     Hub.post,
     Hub.flush,
