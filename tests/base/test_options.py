@@ -109,10 +109,10 @@ def test_num_returns_is_a_count_or_streaming(value: object) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_gpus": 1e-7}, "1e-07 of resource num_gpus is too small: fractions cannot go beyond 0.0001"),
+        ({"num_gpus": 1e-7}, "quantity of resource num_gpus cannot go beyond 0.0001; it is 1e-07"),
         (
             {"resources": {"disk": 1e-7}},
-            "1e-07 of resource disk is too small: fractions cannot go beyond 0.0001",
+            "quantity of resource disk cannot go beyond 0.0001; it is 1e-07",
         ),
         ({"num_cpus": -1}, "The quantity of resource num_cpus cannot be negative"),
         ({"resources": {"disk": -1}}, "The quantity of resource disk cannot be negative"),

@@ -63,7 +63,10 @@ def quantity_problem(name: str, quantity: Any) -> str | None:
     if quantity < 0:
         return f"The quantity of resource {name} cannot be negative. Got {quantity}."
     if 0 < quantity < RESOURCE_UNIT:
-        return f"The quantity {quantity} of resource {name} is too small: fractions cannot go beyond {RESOURCE_UNIT}."
+        return (
+            f"The precision of the fractional quantity of resource {name} cannot go beyond {RESOURCE_UNIT}; "
+            f"it is {quantity}."
+        )
     if quantity != quantity or quantity == float("inf"):
         return f"The quantity of resource {name} must be finite. Got {quantity}."
     return None

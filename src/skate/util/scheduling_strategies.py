@@ -87,8 +87,8 @@ class NodeAffinitySchedulingStrategy(_Strategy):
             )
         if _fail_on_unavailable and soft:
             raise ValueError(
-                "_fail_on_unavailable fails work that cannot run on the node, but soft=True lets it run elsewhere: "
-                "pass soft=False."
+                "_fail_on_unavailable cannot be set when soft is True. Please set soft to False to use "
+                "_fail_on_unavailable."
             )
         self._spill_on_unavailable = _spill_on_unavailable
         self._fail_on_unavailable = _fail_on_unavailable
