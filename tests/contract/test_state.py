@@ -229,6 +229,14 @@ def test_a_large_object_is_listed_with_its_size() -> None:
     assert get_objects(ref.hex())[0].object_id == ref.hex()
 
 
+def test_small_objects_are_listed() -> None:
+    actor = Holder.remote()
+    refs = [skate.put(1), echo.remote(2), actor.ping.remote()]
+    skate.get(refs)
+    listed = {row.object_id for row in list_objects(limit=1000)}
+    assert {ref.hex() for ref in refs} <= listed
+
+
 def test_a_placement_group_is_listed_with_its_bundles() -> None:
     group = skate.util.placement_group([{"CPU": 1}], name="listed_group")
     skate.get(group.ready())

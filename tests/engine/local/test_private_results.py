@@ -137,3 +137,16 @@ def test_results_of_a_call_that_was_given_up_are_released(process: FakeProcess) 
     ]
     process.references.decline(TASK, results)
     assert sorted(id[24] for id in process.reports.dropped) == [1, 3]
+
+
+def test_objects_that_only_this_process_knows_are_reported_on_request(process: FakeProcess) -> None:
+    pending = process.references.expect_result(TASK)
+    small = process.references.own_reference(b"s" * 28)
+    process.references.settle(small, INLINE, b"value")
+    known = process.references.expect_result(b"k" * 24)
+    process.references.promote(known)
+    process.hear(m.SendObjects(3))
+    report = process.sent[-1]
+    assert report.request == 3
+    assert sorted(report.rows) == sorted([(ID, PENDING, 0), (small._id, INLINE, 5)])
+    assert pending._state == PENDING

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from skate._engine.local.state.views import EVENTS_TIMEOUT_S, MAX_DEPTH
+from skate._base.object_ref import INLINE, PENDING
+from skate._engine.local.state.views import GATHERING_TIMEOUT_S, MAX_DEPTH
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.messages import Question
 from tests.engine.local.state.world import World, result
@@ -85,8 +86,8 @@ def test_an_actor_that_is_too_busy_to_tell_is_not_waited_for(world: World) -> No
     world.start_worker().become()
     driver._requests += 1
     driver.say(m.Ask(driver._requests, "tasks"))
-    assert world.machine.next_tick() == EVENTS_TIMEOUT_S
-    world.pass_time(2 * EVENTS_TIMEOUT_S)
+    assert world.machine.next_tick() == GATHERING_TIMEOUT_S
+    world.pass_time(2 * GATHERING_TIMEOUT_S)
     assert isinstance(driver.answered(), list)
 
 
@@ -139,6 +140,33 @@ def test_objects_are_shown_with_their_holders(world: World) -> None:
     other.pin(value)
     row = rows_by(driver.ask(Question.OBJECTS), "object_id")[value]
     assert (row["shared"], row["pinned"], row["holders"]) == (True, 1, sorted([driver.number, other.number]))
+
+
+def test_objects_that_only_one_process_knows_are_shown(world: World) -> None:
+    driver, other = world.driver(), world.driver()
+    (task,) = driver.submit_many(driver.define(), 1)
+    driver.private, other.private = [(result(task), PENDING, 0)], [(result(other.ids.task()), INLINE, 7)]
+    rows = rows_by(driver.ask(Question.OBJECTS), "object_id")
+    assert (rows[result(task)]["owner"], rows[result(task)]["state"]) == (driver.number, PENDING)
+    (row,) = (row for row in rows.values() if row["owner"] == other.number)
+    assert (row["object_size"], row["holders"]) == (7, [other.number])
+
+
+def test_an_object_that_has_just_been_registered_is_shown_once(world: World) -> None:
+    driver = world.driver()
+    value = driver.put()
+    driver.private = [(value, INLINE, 5)]
+    assert [row["object_id"] for row in driver.ask(Question.OBJECTS)] == [value]
+
+
+def test_objects_are_shown_without_those_of_a_process_that_is_too_busy(world: World) -> None:
+    driver, busy = world.driver(), world.driver()
+    busy.private = None
+    value = driver.put()
+    with pytest.raises(ValueError, match="not enough values"):
+        driver.ask(Question.OBJECTS)
+    world.pass_time(GATHERING_TIMEOUT_S)
+    assert [row["object_id"] for row in driver.answered()] == [value]
 
 
 def test_groups_jobs_memory_and_environments_are_shown(world: World) -> None:

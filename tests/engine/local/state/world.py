@@ -157,6 +157,9 @@ class Process:
         self.calls: list[bytes] = []  # of an actor: that it has received
         self.takes_calls = False
         self.answers_probes = True
+        self.private: (
+            list[tuple[bytes, int, int]] | None
+        ) = []  # objects that only this process knows; None: too busy
         world.processes[number] = self
 
     def say(self, message: Any) -> None:
@@ -168,6 +171,8 @@ class Process:
         self.heard.append(message)
         if isinstance(message, m.WaitProbe) and self.answers_probes:
             self.say(self.report(message.round))
+        elif isinstance(message, m.SendObjects) and self.private is not None:
+            self.say(m.PrivateObjects(message.request, self.private))
 
     def told(self, kind: type[T]) -> list[T]:
         """Return the messages of a kind that have arrived since the last look."""

@@ -40,6 +40,7 @@ class References:
         channel.handlers[m.Ready] = self._ready
         channel.handlers[m.Values] = self._values_arrived
         channel.handlers[m.PrivateResult] = self._private_result
+        channel.handlers[m.SendObjects] = self._send_objects
         channel.handlers[m.Inquire] = self._inquired
         self.streams: dict[bytes, Any] = {}
         self._refs: dict[bytes, weakref.ref[ObjectRef[Any]]] = {}
@@ -261,6 +262,18 @@ class References:
     def _register(self, reference: ObjectRef[Any], state: int, data: bytes) -> None:
         if not self._channel.closed:
             self._channel.send(m.Register(reference._id, state, data))
+
+    def _send_objects(self, message: m.SendObjects) -> None:
+        """Report the objects that only this process knows: small values, and results that are pending."""
+        import gc
+
+        found: dict[bytes, tuple[bytes, int, int]] = {}
+        # No table has their references, which would cost each of them more than this search costs now and then.
+        for each in gc.get_objects():
+            if type(each) is ObjectRef and not getattr(each, "_known", True) and each._engine is self._owner:
+                size = len(each._data) if each._state in (INLINE, ERROR) else 0
+                found[each._id] = (each._id, each._state, size)
+        self._channel.send(m.PrivateObjects(message.request, list(found.values())))
 
     def hand_over(self) -> None:
         """Wait until the node has every private result that other processes may need, or will get it itself."""

@@ -175,6 +175,7 @@ class Machine:
             m.WatchGroup: groups.watch,
             m.Ask: self.views.ask,
             m.Events: lambda source, x: self.views.events(source, x),
+            m.PrivateObjects: lambda source, x: self.views.private_objects(source, x),
             m.Stopped: self._stopped,
             m.FlushOutput: lambda source, x: self.send(HOST, m.FlushOutput(x.request, source)),
             m.Hello: self._hello,

@@ -14,25 +14,26 @@ from skate._engine.common.states import DEAD, QUEUED, RUNNING, WAITING
 from skate._engine.local.state import task_rows
 from skate._engine.local.state.activity import Activity, Call
 from skate._engine.local.state.exits import exit_detail, exit_type
-from skate._engine.local.state.records import ACTOR, Actor, Peer, Task
+from skate._engine.local.state.records import ACTOR, IDLE, LEASED, Actor, Peer, Task
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-EVENTS_TIMEOUT_S = 1.0  # seconds to wait for the events of a busy actor
+GATHERING_TIMEOUT_S = 1.0  # seconds to wait for the events or objects of a busy process
 MAX_DEPTH = 100  # the depth limit of an explanation
 STORE = "object_store_memory"
 MAX_CALLS_KEPT = 20_000  # actor calls that are kept for the timeline
 
 
 class _Gathering(NamedTuple):
-    """A question that waits for the events of actors."""
+    """A question that waits for what other processes know."""
 
     source: int
     ask: m.Ask
-    asked: set[int]  # actors' processes that have not answered
-    unfinished: list[Call]
+    asked: set[int]  # processes that have not answered
+    unfinished: list[Call]  # calls of actors
+    objects: list[dict[str, Any]]  # rows of objects that are private to a process
 
 
 class Views:
@@ -45,7 +46,6 @@ class Views:
             m.Question.AVAILABLE: lambda *_: self._available(),
             m.Question.ACTORS: lambda *_: [self._actor_row(actor) for actor in machine.actors.table.values()],
             m.Question.WORKERS: lambda *_: self._workers(),
-            m.Question.OBJECTS: lambda *_: self._objects(),
             m.Question.GROUPS: lambda *_: self._groups(),
             m.Question.JOBS: lambda *_: self._jobs(),
             m.Question.NAMED_ACTORS: self._named,
@@ -67,19 +67,29 @@ class Views:
 
     def next_tick(self) -> float | None:
         """Return the seconds until `tick` should be called, None for never."""
-        return EVENTS_TIMEOUT_S if self._gathering else None
+        return GATHERING_TIMEOUT_S if self._gathering else None
 
     def tick(self) -> None:
-        """Answer without the events of actors that are too busy to reply."""
-        if self._gathering and self._machine.now - self._asked_at >= EVENTS_TIMEOUT_S:
+        """Answer without what processes know that are too busy to reply."""
+        if self._gathering and self._machine.now - self._asked_at >= GATHERING_TIMEOUT_S:
             for request in list(self._gathering):
                 self._gathering[request].asked.clear()
                 self._finish(request)
 
     def ask(self, source: int, ask: m.Ask) -> None:
         """Answer a question, or refuse it."""
+        peers = self._machine.peers.values()
         if ask.question in (m.Question.TASKS, m.Question.TASK_EVENTS):
-            self._gather(source, ask)
+            actors = {peer.number for peer in peers if peer.state is ACTOR}
+            self._gather(source, ask, actors - {source}, m.SendEvents)
+            return
+        if ask.question == m.Question.OBJECTS:
+            running = {
+                peer.number
+                for peer in peers
+                if peer.state in (IDLE, LEASED, ACTOR) and not peer.killed and not peer.info.get("observer")
+            }
+            self._gather(source, ask, running, m.SendObjects)
             return
         view = self._questions.get(ask.question)
         try:
@@ -89,18 +99,26 @@ class Views:
         except LookupError as error:
             self._machine.refuse(source, ask.request, failures.value_error(str(error.args[0])))
 
-    # ------------------------------------------------------------ tasks and actor calls
+    # ------------------------------------------------------------ what only other processes know
 
-    def _gather(self, source: int, ask: m.Ask) -> None:
-        """Collect the latest calls of all actors, then answer."""
+    def _gather(
+        self, source: int, ask: m.Ask, asked: set[int], request: Callable[[int], m.SendEvents | m.SendObjects]
+    ) -> None:
+        """Collect the latest calls of actors, or the private objects of processes, then answer."""
         self._next += 1
-        asked = {p.number for p in self._machine.peers.values() if p.state is ACTOR}
-        asked.discard(source)
-        self._gathering[self._next] = _Gathering(source, ask, asked, [])
+        self._gathering[self._next] = _Gathering(source, ask, asked, [], [])
         self._asked_at = self._machine.now
         for number in asked:
-            self._machine.send(number, m.SendEvents(self._next))
+            self._machine.send(number, request(self._next))
         self._finish(self._next)
+
+    def private_objects(self, source: int, message: m.PrivateObjects) -> None:
+        """Take the objects that only a process knows."""
+        gathering = self._gathering.get(message.request)
+        if gathering is not None:
+            gathering.objects.extend(_private_row(source, *row) for row in message.rows)
+            gathering.asked.discard(source)
+            self._finish(message.request)
 
     def events(self, source: int, message: m.Events) -> None:
         """Record the calls of an actor's process."""
@@ -135,7 +153,7 @@ class Views:
             self._finish(request)
 
     def _finish(self, request: int) -> None:
-        source, ask, asked, unfinished = self._gathering[request]
+        source, ask, asked, unfinished, objects = self._gathering[request]
         if asked:
             return
         del self._gathering[request]
@@ -143,6 +161,8 @@ class Views:
             return
         if ask.question == m.Question.TASK_EVENTS:
             self._machine.answer(source, ask.request, self._activity.task_events(ask.text, unfinished))
+        elif ask.question == m.Question.OBJECTS:
+            self._machine.answer(source, ask.request, self._objects(objects))
         else:
             self._machine.answer(source, ask.request, self._tasks(unfinished))
 
@@ -213,9 +233,10 @@ class Views:
             "end_time": peer.ended,
         }
 
-    def _objects(self) -> list[dict[str, Any]]:
-        rows = []
-        for obj in self._machine.directory.objects.values():
+    def _objects(self, private: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        known = self._machine.directory.objects
+        rows = [row for row in private if row["object_id"] not in known]
+        for obj in known.values():
             if self._machine.actors.is_handle(obj.id):
                 continue
             rows.append(
@@ -397,3 +418,18 @@ class Views:
         for waited in actor.worker.waiting_on.values():
             for id in waited:
                 self._explain(id, lines, seen, level + 1)
+
+
+def _private_row(owner: int, id: bytes, state: int, size: int) -> dict[str, Any]:
+    """Return the row of an object that only its owner knows."""
+    return {
+        "object_id": id,
+        "object_size": size,
+        "state": state,
+        "shared": False,
+        "spilled": False,
+        "pinned": 0,
+        "owner": owner,
+        "holders": [owner],
+        "held_by_tasks": 0,
+    }

@@ -172,6 +172,7 @@ class Process:
             m.DropSegments: lambda _: None,
             m.Tidy: lambda _: self.let_go_of_idle(),
             m.Inquire: self._inquired,
+            m.SendObjects: self._send_objects,
             m.Output: lambda _: None,
         }
         self.links = LinkTable(self)
@@ -332,6 +333,10 @@ class Process:
         else:
             # Nobody here wants it any more, but the node may count us as a holder.
             self.post(m.Release([id]), [id])
+
+    def _send_objects(self, message: m.SendObjects) -> None:
+        rows = [(id, each.state, len(each.data)) for id, each in self.refs.items() if not each.known]
+        self.post(m.PrivateObjects(message.request, rows))
 
     def expect_result(self, task: bytes) -> bytes:
         """Have a reference to the private result of a task, and another one until the result arrives."""

@@ -51,8 +51,10 @@ from skate._engine.local.wire.messages.life import (
     Goodbye,
     Hello,
     Output,
+    PrivateObjects,
     Question,
     SendEvents,
+    SendObjects,
     Stopped,
     Welcome,
 )
@@ -118,6 +120,8 @@ WIRE = (
     | Answer
     | Events
     | SendEvents
+    | SendObjects
+    | PrivateObjects
     | Output
     | FlushOutput
     | Stopped
@@ -231,6 +235,7 @@ __all__ = [
     "Mutable",
     "Output",
     "Pin",
+    "PrivateObjects",
     "PrivateResult",
     "Question",
     "Ready",
@@ -246,6 +251,7 @@ __all__ = [
     "Run",
     "RunMany",
     "SendEvents",
+    "SendObjects",
     "Spill",
     "Spilled",
     "Stalled",

@@ -98,6 +98,19 @@ class SendEvents(Message, tag=83):
     request: int
 
 
+class SendObjects(Message, tag=87):
+    """Request the PrivateObjects of a process."""
+
+    request: int
+
+
+class PrivateObjects(Message, tag=88):
+    """The objects that only this process knows: their ids, states and sizes."""
+
+    request: int
+    rows: list[tuple[bytes, int, int]]
+
+
 class Output(Message, tag=84):
     """Lines that a worker printed."""
 
