@@ -438,6 +438,8 @@ class Simulation:
         """Note that a worker starts a task, for the first time or again."""
         self.runs[task] = self.runs.get(task, 0) + 1
         self.say("%s starts %s", worker, task)
+        if task not in self.machine.tasks.table:
+            return  # given up, with its number of retries for memory; the worker does not know yet
         if self.runs[task] > self.allowed_runs[task] + self.machine.tasks.memory_retries.get(task, 0):
             raise Violation(f"{self.name(task)} is run {self.runs[task]} times")
 
