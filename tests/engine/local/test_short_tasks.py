@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,3 +53,21 @@ def test_arguments_of_tasks_that_were_moved_to_another_worker_are_freed() -> Non
     skate.get(signal.send.remote())
     assert skate.get(waiting) == 1.0
     eventually(lambda: not any(row.object_size > MB // 2 for row in list_objects()))
+
+
+def test_a_result_whose_reference_a_worker_returns_just_before_it_ends_is_not_lost() -> None:
+    @skate.remote
+    def inner(number: int) -> int:
+        return number
+
+    @skate.remote(max_calls=1)
+    def outer(number: int, microseconds: int) -> list[Any]:
+        ref = inner.remote(number)
+        end = time.perf_counter() + microseconds / 1e6
+        while time.perf_counter() < end:  # at some point, the result has been sent to this process but not received
+            pass
+        return [ref]
+
+    skate.get([inner.remote(0) for _ in range(50)])  # now it is known to be short
+    results = [skate.get(outer.remote(number, 50 * number))[0] for number in range(30)]
+    assert skate.get(results) == list(range(30))
