@@ -64,7 +64,9 @@ def test_a_result_whose_reference_a_worker_returns_just_before_it_ends_is_not_lo
     def outer(number: int, microseconds: int) -> list[Any]:
         ref = inner.remote(number)
         end = time.perf_counter() + microseconds / 1e6
-        while time.perf_counter() < end:  # at some point, the result has been sent to this process but not received
+        while (
+            time.perf_counter() < end
+        ):  # at some point, the result has been sent to this process but not received
             pass
         return [ref]
 

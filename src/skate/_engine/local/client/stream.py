@@ -95,9 +95,8 @@ class TaskStream:
         index = 1
         while index <= self._taken or index in self._items:
             index += 1
-        for later in [
-            other for other in self._items if other > index
-        ]:  # direct items overtake those of the node
+        # Items that came directly may have overtaken one that was to come by way of the node, and now never will.
+        for later in [other for other in self._items if other > index]:
             del self._items[later]
         reference = self._client.references.own_reference(ids.object_id(self.task, index))
         self._client.references.settle(reference, ERROR, error)

@@ -143,7 +143,7 @@ class Machine:
             m.Submit: tasks.submit,
             m.SubmitMany: tasks.submit_many,
             m.Done: tasks.done,
-            m.DoneMany: tasks.private.done_many,
+            m.DoneMany: tasks.private_results.done_many,
             m.Release: lambda source, x: directory.release(source, x.ids),
             m.Hold: lambda source, x: directory.hold(source, x.ids),
             m.Blocked: scheduler.blocked,

@@ -34,7 +34,7 @@ class Tasks:
         self.table: dict[bytes, Task] = {}
         self.history: deque[FinishedTask] = deque(maxlen=TASK_HISTORY)
         self.counts: dict[str, int] = {}  # finished tasks by state, with those that are no longer kept
-        self.private = PrivateResults(machine)
+        self.private_results = PrivateResults(machine)
         self._sequence = 0
         self.memory_retries: dict[bytes, int] = {}  # retries of a task after memory ran out
         self._delayed: list[tuple[float, Task]] = []  # when to queue them
@@ -189,7 +189,7 @@ class Tasks:
         objects = directory.objects
         id = task.id
         if task.private:
-            self.private.complete(task, results[0], source)
+            self.private_results.complete(task, results[0], source)
         elif task.template.spec.num_returns == m.STREAMING:
             # A generator ends with its count; an error is one last item, after all items that an earlier attempt may
             # have made.
