@@ -326,6 +326,12 @@ class Tasks:
             )
         )
 
+    def record_finished(self, finished: list[FinishedTask]) -> None:
+        """Add tasks that have returned to the history."""
+        if finished:
+            self.counts[FINISHED] = self.counts.get(FINISHED, 0) + len(finished)
+            self.history.extend(finished)
+
     # ------------------------------------------------------------ failures of workers
 
     def worker_gone(
