@@ -17,7 +17,12 @@ if os.environ.get("BENCH_UNTRACKED") == "1":
     def _skip(*_: Any) -> None:
         """Record nothing."""
 
-    for kind, method in ((Tasks, "record"), (EventLog, "add"), (ProcessTitle, "show")):
+    for kind, method in (
+        (Tasks, "record"),
+        (Tasks, "record_finished"),
+        (EventLog, "add"),
+        (ProcessTitle, "show"),
+    ):
         if not callable(getattr(kind, method)):
             raise TypeError(f"{kind.__name__}.{method} is no method: the comparison would measure nothing.")
         setattr(kind, method, _skip)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from skate._base import ids
 from skate._base.object_ref import INLINE, SHARED
-from skate._engine.common.states import FINISHED
-from skate._engine.local.state.records import FinishedTask, Task
+from skate._engine.local.state.records import Task
 from skate._engine.local.state.tasks_ahead import update_mean
 from skate._engine.local.wire import messages as m
 
@@ -28,10 +27,9 @@ class PrivateResults:
         if peer is None:
             return
         tasks, running, objects = machine.tasks, peer.tasks, machine.directory.objects
-        number, pid = peer.number, peer.pid
         task = values = None
         owner = 0
-        finished: list[FinishedTask] = []
+        finished: list[tuple[Task, float]] = []
         # The hot path of the node: it calls a function only for what the tasks of a burst do not have in common.
         for id, value, started, seconds in zip(
             message.tasks, message.values, message.started, message.seconds, strict=True
@@ -51,27 +49,9 @@ class PrivateResults:
             else:
                 values = None  # another message may follow it
                 tasks.complete(task, [m.Result(INLINE, value)], source)
-            template = task.template
-            if template.spec.events:
-                job, created, attempt, parent = template.cls.job, task.created, task.attempt, task.parent
-                finished.append(
-                    (
-                        id,
-                        template.spec,
-                        job,
-                        FINISHED,
-                        created,
-                        started,
-                        seconds,
-                        number,
-                        pid,
-                        attempt,
-                        "",
-                        parent,
-                    )
-                )
-            update_mean(template, seconds)
-        tasks.record_finished(finished)
+            finished.append((task, seconds))
+            update_mean(task.template, seconds)
+        tasks.record_finished(finished, peer)
         if task is not None:
             machine.scheduler.tasks_over(peer, task.template.cls)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from skate._base import ids
@@ -306,31 +307,20 @@ class Tasks:
         if not task.template.spec.events:
             return
         self.counts[state] = self.counts.get(state, 0) + 1
-        template = task.template
         number, pid = (0, 0) if peer is None else (peer.number, peer.pid)
-        # A plain tuple, because every task pays for this and few are ever looked at.
-        self.history.append(
-            (
-                task.id,
-                template.spec,
-                template.cls.job,
-                state,
-                task.created,
-                task.started,
-                seconds,
-                number,
-                pid,
-                task.attempt,
-                failed,
-                task.parent,
-            )
-        )
+        self.history.append(_history_row(task, state, seconds, number, pid, failed))
 
-    def record_finished(self, finished: list[FinishedTask]) -> None:
-        """Add tasks that have returned to the history."""
-        if finished:
-            self.counts[FINISHED] = self.counts.get(FINISHED, 0) + len(finished)
-            self.history.extend(finished)
+    def record_finished(self, finished: Sequence[tuple[Task, float]], peer: Peer) -> None:
+        """Add tasks that have returned, with their durations, to the history; like `record`, for many."""
+        number, pid = peer.number, peer.pid
+        rows = [
+            _history_row(task, FINISHED, seconds, number, pid, "")
+            for task, seconds in finished
+            if task.template.spec.events
+        ]
+        if rows:
+            self.counts[FINISHED] = self.counts.get(FINISHED, 0) + len(rows)
+            self.history.extend(rows)
 
     # ------------------------------------------------------------ failures of workers
 
@@ -488,3 +478,22 @@ class Tasks:
         task.consumed = message  # kept for the worker that will run or retry it
         if task.worker is not None:
             self._send(task.worker.number, message)
+
+
+def _history_row(task: Task, state: str, seconds: float, number: int, pid: int, failed: str) -> FinishedTask:
+    """Return what the history keeps: a plain tuple, because every task pays for it and few are ever looked at."""
+    spec, job = task.template.spec, task.template.cls.job
+    return (
+        task.id,
+        spec,
+        job,
+        state,
+        task.created,
+        task.started,
+        seconds,
+        number,
+        pid,
+        task.attempt,
+        failed,
+        task.parent,
+    )
