@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PrivateResults:
-    """Takes the results of tasks with `private` set to the processes that have submitted them."""
+    """Sends the results of tasks with `private` set to the processes that submitted them."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

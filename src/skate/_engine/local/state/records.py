@@ -178,9 +178,7 @@ class Task:
         self.dependencies: Sequence[tuple[int | str, bytes]] = ()
         self.contains: Sequence[bytes] = ()
         self.parent = parent
-        self.private = (
-            False  # whether its owner keeps its one result, and registers it only if others need it
-        )
+        self.private = False  # whether only its owner has its result, until others need it
         self.depth = depth
         self.unresolved = 0
         self.state = WAITING
